@@ -1,0 +1,1 @@
+//! Collective communication over threads, shared memory and TCP.

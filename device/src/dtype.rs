@@ -1,0 +1,241 @@
+//! The element types that a buffer can hold.
+
+use std::fmt::{self, Debug};
+
+use bytemuck::Pod;
+pub use half::{bf16, f16};
+
+/// The type of one element, as a value: what a device, a peer or a file is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DType {
+    /// 64-bit IEEE float.
+    F64,
+    /// 32-bit IEEE float.
+    F32,
+    /// 16-bit IEEE float: 5 bits of exponent, 10 of fraction.
+    F16,
+    /// bfloat16: 8 bits of exponent, 7 of fraction.
+    BF16,
+    /// Signed 8-bit integer.
+    I8,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 64-bit integer.
+    I64,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// Unsigned 64-bit integer.
+    U64,
+}
+
+impl DType {
+    /// Every element type, in the order of the enum.
+    pub const ALL: [DType; 12] = [
+        DType::F64,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+    ];
+
+    /// Bytes of one element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            DType::I8 | DType::U8 => 1,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+        }
+    }
+
+    /// The short name used in messages, flags and files: `f32`, `bf16`, `u8`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+        }
+    }
+
+    /// The type of that short name.
+    pub fn from_name(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// Whether it is a floating-point type.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A type that a [`Buffer`](crate::Buffer) can hold: plain bytes, any pattern valid.
+pub trait Element: Pod + Send + Sync + Debug + PartialEq {
+    /// The type as a value.
+    const DTYPE: DType;
+}
+
+/// A floating-point [`Element`] that kernels compute with: stored as itself, accumulated in f32 (f64 in references).
+pub trait Float: Element + PartialOrd {
+    /// Zero.
+    const ZERO: Self;
+    /// The value as f32; exact for every type but f64, which rounds to nearest even.
+    fn to_f32(self) -> f32;
+    /// Rounds to nearest even.
+    fn from_f32(value: f32) -> Self;
+    /// The value as f64; always exact.
+    fn to_f64(self) -> f64;
+    /// Rounds to nearest even, once.
+    fn from_f64(value: f64) -> Self;
+}
+
+macro_rules! element {
+    ($($type:ty => $dtype:ident),* $(,)?) => {
+        $(impl Element for $type { const DTYPE: DType = DType::$dtype; })*
+    };
+}
+
+element! {
+    f64 => F64, f32 => F32, f16 => F16, bf16 => BF16,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64,
+    u8 => U8, u16 => U16, u32 => U32, u64 => U64,
+}
+
+impl Float for f64 {
+    const ZERO: Self = 0.0;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self as f32
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        f64::from(value)
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+}
+
+impl Float for f32 {
+    const ZERO: Self = 0.0;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value as f32
+    }
+}
+
+impl Float for f16 {
+    const ZERO: Self = f16::ZERO;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f16::to_f32(self)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        f16::from_f32(value)
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f16::to_f64(self)
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        f16::from_f64(value)
+    }
+}
+
+impl Float for bf16 {
+    const ZERO: Self = bf16::ZERO;
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        // A shift, which the compiler vectorises; every bfloat16 (NaN too) is the top half of an f32.
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        // Nearest even without a branch that would stop vectorisation; a NaN stays a NaN by its quiet bit.
+        let bits = value.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+        let quiet = (bits >> 16) | 0x40;
+        bf16::from_bits(if value.is_nan() { quiet } else { rounded } as u16)
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(Float::to_f32(self))
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        bf16::from_f64(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_come_back() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::from_name(dtype.name()), Some(dtype));
+        }
+        assert_eq!(DType::from_name("float"), None);
+    }
+
+    #[test]
+    fn bf16_is_the_half_crates_for_every_pattern_and_every_tie() {
+        for top in 0..=u16::MAX {
+            let ours = Float::to_f32(bf16::from_bits(top));
+            assert_eq!(ours.to_bits(), u32::from(top) << 16);
+            for low in [0u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits((u32::from(top) << 16) | low);
+                let (ours, theirs) = (<bf16 as Float>::from_f32(value), bf16::from_f32(value));
+                assert_eq!(ours.to_bits(), theirs.to_bits(), "{value:e}");
+            }
+        }
+    }
+}

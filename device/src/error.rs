@@ -1,0 +1,81 @@
+//! What can go wrong with a device, as one type.
+
+use crate::DType;
+
+/// An error of a device, its memory or its streams. Each says what was asked, what is there and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No such device on this machine or in this build.
+    #[error("no device `{asked}`: {looked_for}. Available: {available}")]
+    NoSuchDevice {
+        /// The device as it was asked for.
+        asked: String,
+        /// What was looked for, and where.
+        looked_for: String,
+        /// The devices that can be opened.
+        available: String,
+    },
+    /// A thread count that cannot be served.
+    #[error("{asked} threads asked for on device `cpu`; 1 to {limit} are allowed")]
+    BadThreads {
+        /// The count asked for.
+        asked: usize,
+        /// The largest count allowed.
+        limit: usize,
+    },
+    /// The thread pool of a device could not start.
+    #[error("cannot start {threads} threads for device `cpu`: {reason}; lower the thread count or `ulimit -u`")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// The operating system's reason.
+        reason: String,
+    },
+    /// A request for more memory than an address space has.
+    #[error("cannot allocate {count} elements of {dtype} on `{device}`: more than the device can address or has free")]
+    OutOfMemory {
+        /// Elements asked for.
+        count: usize,
+        /// Their type.
+        dtype: DType,
+        /// The device.
+        device: String,
+    },
+    /// A region that is not inside its buffer.
+    #[error("region {start}..{end} is not inside a buffer of {len} elements")]
+    OutOfRange {
+        /// First element.
+        start: usize,
+        /// One past the last element.
+        end: usize,
+        /// Length of the buffer.
+        len: usize,
+    },
+    /// Two lengths that must be equal are not.
+    #[error("{what}: {given} elements given, {expected} expected")]
+    LengthMismatch {
+        /// The operation and argument.
+        what: &'static str,
+        /// Elements given.
+        given: usize,
+        /// Elements expected.
+        expected: usize,
+    },
+    /// Memory, stream or event of one device used with another.
+    #[error("{what} is on device `{given}`, the stream is on `{expected}`; copy it there first")]
+    WrongDevice {
+        /// The argument.
+        what: &'static str,
+        /// Where it lies.
+        given: String,
+        /// Where it must lie.
+        expected: String,
+    },
+    /// The host asked for a direct look at memory that it cannot address.
+    #[error("memory of device `{device}` is not host memory; use download or copy_to_host")]
+    NotHostMemory {
+        /// The device.
+        device: String,
+    },
+}

@@ -1,0 +1,1 @@
+//! The C ABI of Warpweft: libwarpweft.so, libwarpweft.a and include/warpweft.h.

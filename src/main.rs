@@ -1,0 +1,4 @@
+//! The `warpweft` command.
+#![forbid(unsafe_code)]
+
+fn main() {}

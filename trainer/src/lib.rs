@@ -1,0 +1,1 @@
+//! A small reference trainer whose numbers do not depend on the layout.
