@@ -72,6 +72,13 @@ pub enum Cause {
         /// The time waited.
         after: Duration,
     },
+    /// Ranks did not come to the start of the job, or of a group, in time.
+    Missing {
+        /// Their ranks.
+        ranks: Vec<usize>,
+        /// The time waited.
+        after: Duration,
+    },
     /// Somebody aborted the communicator.
     Aborted {
         /// Their reason.
@@ -115,6 +122,15 @@ impl fmt::Display for Failure {
                 " did not answer within {:.1} s; look whether it is alive and in the same operation, or raise the timeout",
                 after.as_secs_f64()
             ),
+            Cause::Missing { ranks, after } => {
+                let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    " did not arrive within {:.1} s (missing: {}); start every rank, or look at its output for an error",
+                    after.as_secs_f64(),
+                    names.join(", ")
+                )
+            }
             Cause::Aborted { reason } => write!(f, " aborted: {reason}"),
             Cause::Mismatch { difference } => {
                 write!(f, " called something else: {difference}; every rank must make the same calls in the same order")

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::{Cause, Failure};
+
 /// The first thing that went wrong. Nothing that waits goes on after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -20,6 +22,23 @@ pub enum Verdict {
         /// The reason it gave.
         reason: String,
     },
+    /// The process that started the ranks and watched them has ended.
+    Orphaned {
+        /// How that showed.
+        how: String,
+    },
+}
+
+impl Verdict {
+    /// The verdict as the failure of an operation of `rank`.
+    pub fn failure(self, rank: usize, world: usize, operation: &'static str) -> Failure {
+        let (peer, address, cause) = match self {
+            Verdict::Died { rank, how } => (Some(rank), None, Cause::Died { how }),
+            Verdict::Aborted { by, reason } => (Some(by), None, Cause::Aborted { reason }),
+            Verdict::Orphaned { how } => (None, Some("its launcher".to_owned()), Cause::Died { how }),
+        };
+        Failure { rank, world, operation, sequence: 0, peer, address, cause }
+    }
 }
 
 /// The health of a job or of one communicator in it. Clones share it; a look costs one atomic load per level.
@@ -56,10 +75,10 @@ impl Health {
     /// # Errors
     /// The verdict that ended the job or this communicator.
     pub fn check(&self) -> Result<(), Verdict> {
-        if self.0.bad.load(Ordering::Acquire) {
-            if let Some(verdict) = self.0.verdict.get() {
-                return Err(verdict.clone());
-            }
+        if self.0.bad.load(Ordering::Acquire)
+            && let Some(verdict) = self.0.verdict.get()
+        {
+            return Err(verdict.clone());
         }
         self.0.parent.as_ref().map_or(Ok(()), Health::check)
     }

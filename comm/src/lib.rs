@@ -8,7 +8,9 @@
 pub mod bootstrap;
 mod error;
 mod health;
+mod notice;
 pub mod transport;
 
 pub use error::{Cause, CommError, Failure};
 pub use health::{Health, Verdict};
+pub use notice::Notices;

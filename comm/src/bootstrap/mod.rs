@@ -1,7 +1,17 @@
 //! Finding the ranks of a job, proving that they belong to it, and watching whether they live.
 
+#[cfg_attr(not(test), expect(dead_code))]
+mod secret;
+mod threads;
+
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+pub use secret::Secret;
+pub(crate) use secret::random_bytes;
+pub use threads::threads;
+
+use crate::notice::Notices;
 use crate::transport::Exchange;
 use crate::{CommError, Health};
 
@@ -19,7 +29,10 @@ pub struct Bootstrap {
     pub health: Health,
     /// The deadline of every wait, unless a call says otherwise.
     pub timeout: Duration,
-    /// The first channel: slow, authenticated, and enough to set transports up with.
+    /// What transports need to know of this process.
+    pub site: Site,
+    /// The first channel: slow, authenticated, and enough to set transports up with. It is also this rank's membership:
+    /// dropping it is the orderly goodbye, so keep it as long as the job lasts.
     pub exchange: Box<dyn Exchange + Send>,
 }
 
@@ -39,9 +52,29 @@ impl Bootstrap {
             source: "one rank",
             health: Health::new(),
             timeout: DEFAULT_TIMEOUT,
+            site: Site {
+                // Nothing listens in a job of one rank, so nobody can present a proof.
+                secret: Secret::unused(),
+                address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                rendezvous: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                notices: Notices::default(),
+            },
             exchange: Box::new(Alone),
         }
     }
+}
+
+/// What the transports of a process share: how it proves its membership and where it can be reached.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Proves membership of the job on every port.
+    pub secret: Secret,
+    /// The address of the interface that reaches the rendezvous; data connections use it too.
+    pub address: IpAddr,
+    /// The address of the rendezvous.
+    pub rendezvous: IpAddr,
+    /// What the user should hear of.
+    pub notices: Notices,
 }
 
 /// The deadline of a wait where none was given.
