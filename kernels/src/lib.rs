@@ -1,1 +1,31 @@
 //! Kernels for training, each beside its f64 reference and its fast CPU path.
+//!
+//! Every op is a folder: the safe call with its checks and contract (`mod.rs`), the obvious formula in f64
+//! (`reference.rs`) and the fast native path (`cpu.rs`). Views are contiguous and row-major unless a stride is given.
+//! Storage is f32, bf16 or f16; accumulation is f32. Results do not depend on the number of threads.
+//!
+//! Activations' gradients have the activations' type. Weights' gradients are f32 and are added to what is there, so
+//! that micro-batches accumulate.
+#![forbid(unsafe_code)]
+
+pub mod matmul;
+
+mod check;
+mod elementary;
+mod error;
+mod gemm;
+mod rows;
+mod scratch;
+mod simd;
+
+pub use error::{Dims, KernelError};
+
+/// What to do with a gradient that is already there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Write {
+    /// Overwrite it.
+    #[default]
+    Set,
+    /// Add to it.
+    Add,
+}

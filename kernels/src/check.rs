@@ -1,0 +1,51 @@
+//! Arguments against their shapes: each view must lie on the stream's device and have exactly the shape's elements.
+
+use warpweft_device::{Element, Stream, View, ViewMut};
+
+use crate::{Dims, KernelError};
+
+/// The number of elements of a shape.
+pub(crate) fn elements(op: &'static str, argument: &'static str, dims: &[usize]) -> Result<usize, KernelError> {
+    // A zero beside sizes whose product overflows is still no element.
+    if dims.contains(&0) {
+        return Ok(0);
+    }
+    dims.iter().try_fold(1usize, |product, &size| product.checked_mul(size)).ok_or_else(|| KernelError::TooLarge {
+        op,
+        argument,
+        dims: Dims(dims.to_vec()),
+    })
+}
+
+fn length(op: &'static str, argument: &'static str, given: usize, dims: &[usize]) -> Result<(), KernelError> {
+    if given == elements(op, argument, dims)? {
+        return Ok(());
+    }
+    Err(KernelError::Length { op, argument, given, expected: Dims(dims.to_vec()) })
+}
+
+/// The elements of an argument to read, which must have the shape `dims`.
+pub(crate) fn view<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: View<'a, T>,
+    dims: &[usize],
+) -> Result<&'a [T], KernelError> {
+    stream.same_device(argument, view.device())?;
+    length(op, argument, view.len(), dims)?;
+    Ok(view.host()?)
+}
+
+/// The elements of an argument to write, which must have the shape `dims`.
+pub(crate) fn view_mut<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: ViewMut<'a, T>,
+    dims: &[usize],
+) -> Result<&'a mut [T], KernelError> {
+    stream.same_device(argument, view.device())?;
+    length(op, argument, view.len(), dims)?;
+    Ok(view.host()?)
+}

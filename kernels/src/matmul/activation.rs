@@ -1,0 +1,58 @@
+//! The activations and their derivatives in f32, for loops that vectorise.
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use crate::elementary::{clamp, erf, exp, sigmoid};
+
+/// 2 sqrt(2/pi): twice the factor of the tanh form, because (1 + tanh u) / 2 is the logistic function of 2u.
+const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
+const CUBIC: f32 = 0.044_715;
+/// 1 / sqrt(2 pi), the normal density at 0.
+const DENSITY_AT_ZERO: f32 = 0.398_942_3;
+
+/// Twice the tanh's argument.
+#[inline(always)]
+fn twice_argument(x: f32) -> f32 {
+    TWICE_SQRT_2_OVER_PI * (x * x * x).mul_add(CUBIC, x)
+}
+
+#[inline(always)]
+pub(super) fn gelu_tanh(x: f32) -> f32 {
+    x * sigmoid(twice_argument(x))
+}
+
+#[inline(always)]
+pub(super) fn gelu_tanh_derivative(x: f32) -> f32 {
+    // At the limits the derivative is 0 and 1 to far below f32's precision, and nothing overflows between them.
+    let inside = clamp(x, -10.0, 10.0);
+    let e = exp(-twice_argument(inside));
+    let s = 1.0 / (1.0 + e);
+    let slope = TWICE_SQRT_2_OVER_PI * (inside * inside).mul_add(3.0 * CUBIC, 1.0);
+    // 1 - s is e s, without the cancellation. 0 x is NaN where x is infinite, as the formula has it.
+    (inside * slope).mul_add(s * (e * s), x.mul_add(0.0, s))
+}
+
+#[inline(always)]
+pub(super) fn gelu_erf(x: f32) -> f32 {
+    0.5 * x * (1.0 + erf(x * FRAC_1_SQRT_2))
+}
+
+#[inline(always)]
+pub(super) fn gelu_erf_derivative(x: f32) -> f32 {
+    let density = DENSITY_AT_ZERO * exp(-0.5 * x * x);
+    x.mul_add(density, 0.5 * (1.0 + erf(x * FRAC_1_SQRT_2)))
+}
+
+#[inline(always)]
+pub(super) fn swiglu(gate: f32, up: f32) -> f32 {
+    gate * sigmoid(gate) * up
+}
+
+/// The gradients of gate and up for the output's gradient `dy`.
+#[inline(always)]
+pub(super) fn swiglu_gradients(gate: f32, up: f32, dy: f32) -> (f32, f32) {
+    let e = exp(-clamp(gate, -80.0, 80.0));
+    let s = 1.0 / (1.0 + e);
+    let derivative = s * (gate * (e * s) + 1.0);
+    (dy * up * derivative, dy * gate * s)
+}

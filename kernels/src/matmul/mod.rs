@@ -1,0 +1,193 @@
+//! Matrix products of a linear layer, with epilogues: y = activation(x wᵀ + b) + residual, and its gradients.
+//!
+//! Weights are `[N outputs, K inputs]`, row-major, as in PyTorch's `nn.Linear`.
+//!
+//! # What does not change a result
+//! Every element of y is a sum over K that is cut into blocks of a constant size and never spread over threads. So the
+//! bits of a row of y (and of dx) depend on that row of x, on w and on the epilogue, and not on M, on the row's place
+//! or on the number of threads. Training that must be exact whatever the split of a batch rests on this. In
+//! [`backward_weight`] the sum runs over the M rows, so there the rows given in one call do matter, and nothing else.
+//!
+//! # Activations
+//! - GELU, tanh form: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), computed as x times the logistic function of twice
+//!   the tanh's argument, which is the same number without the cancellation for negative x (Hendrycks 2016).
+//! - GELU, erf form: x/2 (1 + erf(x / sqrt 2)).
+//! - SwiGLU: silu(gate) · up (Shazeer 2020): w holds the gate's F rows, then up's, so N = 2F and y is `[M, F]`.
+
+mod activation;
+mod cpu;
+mod gradients;
+pub mod reference;
+
+use warpweft_device::{Float, Stream, View, ViewMut};
+
+use crate::{KernelError, Write, check};
+
+/// Sizes of a product: x is `[m, k]`, w is `[n, k]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows: tokens.
+    pub m: usize,
+    /// Outputs of the layer, before an activation that halves them.
+    pub n: usize,
+    /// Inputs of the layer.
+    pub k: usize,
+}
+
+/// What is done to x wᵀ + b.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// GELU in its tanh form.
+    GeluTanh,
+    /// GELU in its erf form.
+    GeluErf,
+    /// silu of the first N/2 outputs times the last N/2.
+    SwiGlu,
+}
+
+impl Activation {
+    /// Columns that come out for `n` that go in.
+    pub fn outputs(self, n: usize) -> usize {
+        if self == Self::SwiGlu { n / 2 } else { n }
+    }
+}
+
+/// What follows the product, while it is hot in the cache.
+#[derive(Default)]
+pub struct Epilogue<'a, T> {
+    /// Added to every row of x wᵀ: `[N]`.
+    pub bias: Option<View<'a, T>>,
+    /// Applied to the sum.
+    pub activation: Activation,
+    /// Where to keep the activation's argument for [`backward_activation`]: `[M, N]`. Only with an activation.
+    pub pre: Option<ViewMut<'a, T>>,
+    /// Added to what comes out: `[M, N]`, or `[M, N/2]` with SwiGLU.
+    pub residual: Option<View<'a, T>>,
+}
+
+fn check_shape(op: &'static str, shape: Shape, activation: Activation) -> Result<(), KernelError> {
+    if activation == Activation::SwiGlu && !shape.n.is_multiple_of(2) {
+        let allowed = "even with SwiGLU: the gate's rows and as many of up's".to_owned();
+        return Err(KernelError::Size { op, argument: "n", given: shape.n, allowed });
+    }
+    Ok(())
+}
+
+/// y = activation(x wᵀ + bias) + residual; x `[M, K]`, w `[N, K]`, y `[M, N]` or, with SwiGLU, `[M, N/2]`.
+///
+/// Storage of `T`, sums in f32, rounded once to y and once to `pre` (y is not computed from the rounded `pre`). An
+/// f32 element is within (K + 4) 2^-24 (Σ|x w| + |bias| + |residual|) of the exact one before the activation.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device, an odd N with SwiGLU, `pre` without an
+/// activation. Nothing is written then.
+pub fn forward<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    x: View<'_, T>,
+    w: View<'_, T>,
+    epilogue: Epilogue<'_, T>,
+    y: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::forward";
+    let Shape { m, n, k } = shape;
+    let Epilogue { bias, activation, pre, residual } = epilogue;
+    check_shape(OP, shape, activation)?;
+    if activation == Activation::None && pre.is_some() {
+        let rule = "is the activation's argument: give an activation or leave it out";
+        return Err(KernelError::Combination { op: OP, argument: "pre", rule });
+    }
+    let outputs = activation.outputs(n);
+    let x = check::view(stream, OP, "x", x, &[m, k])?;
+    let w = check::view(stream, OP, "w", w, &[n, k])?;
+    let bias = bias.map(|bias| check::view(stream, OP, "bias", bias, &[n])).transpose()?;
+    let residual = residual.map(|residual| check::view(stream, OP, "residual", residual, &[m, outputs])).transpose()?;
+    let pre = pre.map(|pre| check::view_mut(stream, OP, "pre", pre, &[m, n])).transpose()?;
+    let y = check::view_mut(stream, OP, "y", y, &[m, outputs])?;
+    cpu::forward(stream.device().cpu_pool()?, shape, x, w, cpu::Epilogue { bias, activation, residual }, pre, y);
+    Ok(())
+}
+
+/// dx = dy w, or dx += dy w; dy `[M, N]` (the gradient of x wᵀ + b), w `[N, K]`, dx `[M, K]`.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device. Nothing is written then.
+pub fn backward_input<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    dy: View<'_, T>,
+    w: View<'_, T>,
+    write: Write,
+    dx: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::backward_input";
+    let Shape { m, n, k } = shape;
+    let dy = check::view(stream, OP, "dy", dy, &[m, n])?;
+    let w = check::view(stream, OP, "w", w, &[n, k])?;
+    let dx = check::view_mut(stream, OP, "dx", dx, &[m, k])?;
+    gradients::backward_input(stream.device().cpu_pool()?, shape, dy, w, write, dx);
+    Ok(())
+}
+
+/// dw += dyᵀ x; x `[M, K]`, dy `[M, N]`, dw `[N, K]` in f32 whatever `T` is.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device. Nothing is written then.
+pub fn backward_weight<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    x: View<'_, T>,
+    dy: View<'_, T>,
+    dw: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::backward_weight";
+    let Shape { m, n, k } = shape;
+    let x = check::view(stream, OP, "x", x, &[m, k])?;
+    let dy = check::view(stream, OP, "dy", dy, &[m, n])?;
+    let dw = check::view_mut(stream, OP, "dw", dw, &[n, k])?;
+    gradients::backward_weight(stream.device().cpu_pool()?, shape, x, dy, dw);
+    Ok(())
+}
+
+/// db += the sum of dy's rows; dy `[M, N]`, db `[N]` in f32. `shape.k` is not used.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device. Nothing is written then.
+pub fn backward_bias<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    dy: View<'_, T>,
+    db: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::backward_bias";
+    let dy = check::view(stream, OP, "dy", dy, &[shape.m, shape.n])?;
+    let db = check::view_mut(stream, OP, "db", db, &[shape.n])?;
+    gradients::backward_bias(stream.device().cpu_pool()?, shape, dy, db);
+    Ok(())
+}
+
+/// The gradient through the activation: dpre = dy · activation'(pre); pre and dpre `[M, N]`, dy `[M, N]` or, with
+/// SwiGLU, `[M, N/2]`. `shape.k` is not used.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device, an odd N with SwiGLU. Nothing is written then.
+pub fn backward_activation<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    activation: Activation,
+    pre: View<'_, T>,
+    dy: View<'_, T>,
+    dpre: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::backward_activation";
+    let Shape { m, n, .. } = shape;
+    check_shape(OP, shape, activation)?;
+    let pre = check::view(stream, OP, "pre", pre, &[m, n])?;
+    let dy = check::view(stream, OP, "dy", dy, &[m, activation.outputs(n)])?;
+    let dpre = check::view_mut(stream, OP, "dpre", dpre, &[m, n])?;
+    gradients::backward_activation(stream.device().cpu_pool()?, shape, activation, pre, dy, dpre);
+    Ok(())
+}
