@@ -49,3 +49,29 @@ pub(crate) fn view_mut<'a, T: Element>(
     length(op, argument, view.len(), dims)?;
     Ok(view.host()?)
 }
+
+/// The constant under a square root: finite and not negative.
+pub(crate) fn epsilon(op: &'static str, eps: f32) -> Result<(), KernelError> {
+    if eps.is_finite() && eps >= 0.0 {
+        return Ok(());
+    }
+    let allowed = "finite and at least 0".to_owned();
+    Err(KernelError::Number { op, argument: "eps", given: f64::from(eps), allowed })
+}
+
+/// Tokens or targets: each inside the vocabulary, or the one to ignore.
+pub(crate) fn tokens(op: &'static str, ids: &[u32], vocab: usize, ignore: Option<u32>) -> Result<(), KernelError> {
+    // `as usize` widens: no platform here has a narrower address than 32 bits.
+    match ids.iter().position(|&token| token as usize >= vocab && Some(token) != ignore) {
+        Some(row) => Err(KernelError::OutOfVocabulary { op, row, token: ids[row], vocab }),
+        None => Ok(()),
+    }
+}
+
+/// A factor: any finite number.
+pub(crate) fn finite(op: &'static str, argument: &'static str, given: f32) -> Result<(), KernelError> {
+    if given.is_finite() {
+        return Ok(());
+    }
+    Err(KernelError::Number { op, argument, given: f64::from(given), allowed: "finite".to_owned() })
+}

@@ -8,12 +8,22 @@
 //! that micro-batches accumulate.
 #![forbid(unsafe_code)]
 
+pub mod adamw;
+pub mod cast;
+pub mod cross_entropy;
+pub mod embedding;
+pub mod layernorm;
 pub mod matmul;
+pub mod norm;
+pub mod philox;
+pub mod rmsnorm;
+pub mod softmax;
 
 mod check;
 mod elementary;
 mod error;
 mod gemm;
+mod reduce;
 mod rows;
 mod scratch;
 mod simd;

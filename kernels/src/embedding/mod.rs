@@ -1,0 +1,99 @@
+//! Token embedding: each token's row of a table, plus the row of its position where there is a table of positions.
+//!
+//! Storage `T`; the sum of two rows is taken in f32. The backward call adds the rows of `dy` to the rows of the tables:
+//! each row of a table is summed in token order in f64 and rounded once, whatever the thread count. Bound by memory.
+
+mod cpu;
+pub mod reference;
+
+use warpweft_device::{Float, Stream, View, ViewMut};
+
+use crate::{KernelError, check};
+
+/// A batch of token sequences and the tables that they index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Sequences: B.
+    pub batch: usize,
+    /// Tokens of a sequence: T.
+    pub tokens: usize,
+    /// Elements of an embedding: C.
+    pub channels: usize,
+    /// Rows of the token table: V.
+    pub vocab: usize,
+    /// Rows of the table of positions, at least T where there is one; ignored without.
+    pub positions: usize,
+}
+
+/// `y[b, t, :] = table[ids[b, t], :] + position_table[t, :]` with `ids` [B, T], `table` [V, C], `position_table`
+/// [positions, C] and `y` [B, T, C].
+///
+/// # Errors
+/// An argument whose length is not its shape's, or of another device; fewer positions than tokens; a token outside the
+/// vocabulary, by its row (`b * T + t`). Nothing is written then.
+pub fn forward<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    ids: View<'_, u32>,
+    table: View<'_, T>,
+    position_table: Option<View<'_, T>>,
+    y: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "embedding forward";
+    let Shape { batch, tokens, channels, vocab, positions } = shape;
+    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
+    let table = check::view(stream, OP, "table", table, &[vocab, channels])?;
+    let position_table = match position_table {
+        Some(view) => {
+            check_positions(OP, shape)?;
+            Some(check::view(stream, OP, "position_table", view, &[positions, channels])?)
+        }
+        None => None,
+    };
+    let y = check::view_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    check::tokens(OP, ids, vocab, None)?;
+    cpu::forward(stream.device().cpu_pool()?, shape, ids, table, position_table, y);
+    Ok(())
+}
+
+/// Adds the output's gradient `dy` [B, T, C] to the gradients of the tables: `dtable` [V, C] (f32) at each token's row,
+/// `dpositions` [positions, C] (f32) at each position's.
+///
+/// # Errors
+/// As for [`forward`].
+pub fn backward<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    ids: View<'_, u32>,
+    dy: View<'_, T>,
+    dtable: ViewMut<'_, f32>,
+    dpositions: Option<ViewMut<'_, f32>>,
+) -> Result<(), KernelError> {
+    const OP: &str = "embedding backward";
+    let Shape { batch, tokens, channels, vocab, positions } = shape;
+    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
+    let dy = check::view(stream, OP, "dy", dy, &[batch, tokens, channels])?;
+    let dtable = check::view_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
+    let dpositions = match dpositions {
+        Some(view) => {
+            check_positions(OP, shape)?;
+            Some(check::view_mut(stream, OP, "dpositions", view, &[positions, channels])?)
+        }
+        None => None,
+    };
+    check::tokens(OP, ids, vocab, None)?;
+    let pool = stream.device().cpu_pool()?;
+    cpu::backward_table(pool, shape, ids, dy, dtable);
+    if let Some(dpositions) = dpositions {
+        cpu::backward_positions(pool, shape, dy, dpositions);
+    }
+    Ok(())
+}
+
+fn check_positions(op: &'static str, shape: Shape) -> Result<(), KernelError> {
+    if shape.positions >= shape.tokens {
+        return Ok(());
+    }
+    let allowed = format!("at least the {} tokens of a sequence", shape.tokens);
+    Err(KernelError::Size { op, argument: "positions", given: shape.positions, allowed })
+}
