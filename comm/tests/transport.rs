@@ -7,7 +7,7 @@ use warpweft_comm::bootstrap::{Bootstrap, threads};
 use warpweft_comm::transport::{LinkError, Setup, Transport, TransportKind, Want, connect};
 use warpweft_comm::{CommError, Health};
 
-const KINDS: [TransportKind; 2] = [TransportKind::Thread, TransportKind::Shm];
+const KINDS: [TransportKind; 3] = [TransportKind::Thread, TransportKind::Shm, TransportKind::Tcp];
 const SLICE: Duration = Duration::from_millis(50);
 
 /// SplitMix64: reproducible data and sizes.

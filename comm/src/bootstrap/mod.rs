@@ -1,12 +1,15 @@
 //! Finding the ranks of a job, proving that they belong to it, and watching whether they live.
 
-#[cfg_attr(not(test), expect(dead_code))]
+mod door;
+mod hello;
 mod secret;
 mod threads;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+pub(crate) use door::Door;
+pub(crate) use hello::{Guest, HelloError, Purpose, call};
 pub use secret::Secret;
 pub(crate) use secret::random_bytes;
 pub use threads::threads;

@@ -2,6 +2,7 @@
 
 mod setup;
 mod shm;
+mod tcp;
 mod thread;
 
 use std::fmt;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::shm::{self, Token};
-use super::{Exchange, Transport, TransportKind, thread};
+use super::{Exchange, Transport, TransportKind, tcp, thread};
 use crate::bootstrap::{Site, random_bytes};
 use crate::{Cause, CommError, Failure, Health};
 
@@ -31,6 +31,10 @@ impl Setup<'_> {
     /// A peer sent something else than `expected`.
     pub(super) fn broken(&self, expected: &str) -> CommError {
         self.failed(None, Cause::Protocol { what: format!("expected {expected}") })
+    }
+
+    pub(super) fn check_health(&self) -> Result<(), CommError> {
+        self.health.check().map_err(|verdict| verdict.failure(self.rank, self.world, "connect").into())
     }
 
     pub(super) fn failed(&self, peer: Option<usize>, cause: Cause) -> CommError {
@@ -102,14 +106,18 @@ pub fn connect(kind: TransportKind, mut setup: Setup<'_>) -> Result<Box<dyn Tran
     }
     match choose(kind, &facts)? {
         TransportKind::Thread => thread::connect(&mut setup, &facts),
-        TransportKind::Shm => shm::connect(&mut setup, &facts)?.map_err(|reason| CommError::System {
-            what: "shared memory among the ranks; free some, or use transport tcp".into(),
-            reason,
-        }),
-        other => Err(CommError::Config {
-            what: format!("transport {other} is not built in"),
-            fix: "use thread or shm".into(),
-        }),
+        TransportKind::Shm => match shm::connect(&mut setup, &facts)? {
+            Ok(transport) => Ok(transport),
+            Err(reason) if kind == TransportKind::Auto => {
+                setup.site.notices.add(format!("shared memory cannot be had, tcp is used, which is slower: {reason}"));
+                tcp::connect(&mut setup, &facts)
+            }
+            Err(reason) => Err(CommError::System {
+                what: "shared memory among the ranks (free some, or use transport tcp)".into(),
+                reason,
+            }),
+        },
+        TransportKind::Tcp | TransportKind::Auto => tcp::connect(&mut setup, &facts),
     }
 }
 
