@@ -44,6 +44,17 @@ pub(super) fn gelu_erf_derivative(x: f32) -> f32 {
 }
 
 #[inline(always)]
+pub(super) fn relu(x: f32) -> f32 {
+    // Not `max`, which would turn a NaN into 0.
+    if x <= 0.0 { 0.0 } else { x }
+}
+
+#[inline(always)]
+pub(super) fn relu_derivative(x: f32) -> f32 {
+    if x <= 0.0 { 0.0 } else { 1.0 }
+}
+
+#[inline(always)]
 pub(super) fn swiglu(gate: f32, up: f32) -> f32 {
     gate * sigmoid(gate) * up
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use ndarray::{ArrayView1, ArrayViewMut1, ArrayViewMut2, Axis};
 use warpweft_device::{CpuPool, DType, Float};
 
-use super::activation::{gelu_erf, gelu_tanh, swiglu};
+use super::activation::{gelu_erf, gelu_tanh, relu, swiglu};
 use super::{Activation, Shape};
 use crate::gemm::{Grid, Matrix, matrix_mut, multiply};
 use crate::scratch;
@@ -177,6 +177,7 @@ impl<T: Float> Layer<'_, T> {
                 Activation::None => each(sum, None, y, |sum| sum),
                 Activation::GeluTanh => each(sum, residual, y, gelu_tanh),
                 Activation::GeluErf => each(sum, residual, y, gelu_erf),
+                Activation::Relu => each(sum, residual, y, relu),
                 Activation::SwiGlu => {
                     let up = line(sums[1].row(index));
                     match residual {

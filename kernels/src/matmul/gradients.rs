@@ -3,7 +3,7 @@
 use ndarray::ArrayViewMut2;
 use warpweft_device::{CpuPool, DType, Float};
 
-use super::activation::{gelu_erf_derivative, gelu_tanh_derivative, swiglu_gradients};
+use super::activation::{gelu_erf_derivative, gelu_tanh_derivative, relu_derivative, swiglu_gradients};
 use super::{Activation, Shape};
 use crate::gemm::{Grid, Matrix, matrix_mut, multiply};
 use crate::simd::vectorised;
@@ -120,6 +120,7 @@ pub(super) fn backward_activation<T: Float>(
             Activation::None => dpre.copy_from_slice(dy),
             Activation::GeluTanh => chain(pre, dy, dpre, gelu_tanh_derivative),
             Activation::GeluErf => chain(pre, dy, dpre, gelu_erf_derivative),
+            Activation::Relu => chain(pre, dy, dpre, relu_derivative),
             Activation::SwiGlu => {
                 let rows = pre.chunks_exact(n).zip(dy.chunks_exact(outputs)).zip(dpre.chunks_exact_mut(n));
                 for ((pre, dy), dpre) in rows {

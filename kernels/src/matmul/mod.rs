@@ -12,6 +12,7 @@
 //! - GELU, tanh form: x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), computed as x times the logistic function of twice
 //!   the tanh's argument, which is the same number without the cancellation for negative x (Hendrycks 2016).
 //! - GELU, erf form: x/2 (1 + erf(x / sqrt 2)).
+//! - ReLU: max(x, 0), with derivative 0 at 0; a NaN stays one.
 //! - SwiGLU: silu(gate) · up (Shazeer 2020): w holds the gate's F rows, then up's, so N = 2F and y is `[M, F]`.
 
 mod activation;
@@ -44,6 +45,8 @@ pub enum Activation {
     GeluTanh,
     /// GELU in its erf form.
     GeluErf,
+    /// The positive part.
+    Relu,
     /// silu of the first N/2 outputs times the last N/2.
     SwiGlu,
 }

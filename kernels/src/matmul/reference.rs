@@ -24,6 +24,7 @@ pub fn activate(shape: Shape, activation: Activation, pre: &[f64]) -> Vec<f64> {
         Activation::None => pre.to_vec(),
         Activation::GeluTanh => pre.iter().map(|&x| gelu_tanh(x)).collect(),
         Activation::GeluErf => pre.iter().map(|&x| gelu_erf(x)).collect(),
+        Activation::Relu => pre.iter().map(|&x| if x <= 0.0 { 0.0 } else { x }).collect(),
         Activation::SwiGlu => {
             let at = |i: usize, j: usize| pre[i * n + j];
             (0..m).flat_map(|i| (0..f).map(move |j| silu(at(i, j)) * at(i, f + j))).collect()
@@ -84,6 +85,7 @@ pub fn backward_activation(shape: Shape, activation: Activation, pre: &[f64], dy
         Activation::None => dy.to_vec(),
         Activation::GeluTanh => each(gelu_tanh_derivative),
         Activation::GeluErf => each(gelu_erf_derivative),
+        Activation::Relu => each(|x| if x <= 0.0 { 0.0 } else { 1.0 }),
         Activation::SwiGlu => {
             let mut dpre = vec![0.0; m * n];
             for i in 0..m {
