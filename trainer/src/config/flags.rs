@@ -1,0 +1,124 @@
+//! The one table of settings: each is a flag `--name` of the command and a key `name` of the file.
+
+/// One setting. The command builds its flags from this, the file reader its keys, so that a name exists once.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// The name, as flag and as key.
+    pub name: &'static str,
+    /// A second name, or none.
+    pub alias: Option<&'static str>,
+    /// What stands for the value in the help text; `None` for a switch, whose value is `true` or `false`.
+    pub value_name: Option<&'static str>,
+    /// One line of help.
+    pub help: &'static str,
+    /// The default, as the help shows it.
+    pub default: &'static str,
+    /// The allowed values where they are a list; empty else.
+    pub choices: &'static [&'static str],
+    /// How it is treated.
+    pub status: Status,
+}
+
+/// What a setting can do today.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Part of the numbers of a run: fixed when the run is resumed.
+    Fixed,
+    /// May change when a run is resumed.
+    Free,
+    /// Belongs to a parallelism that does not exist yet: only the neutral value is taken (`None`: no value is).
+    Later(Option<&'static str>),
+}
+
+const fn flag(name: &'static str, value_name: &'static str, help: &'static str, default: &'static str) -> Flag {
+    Flag { name, alias: None, value_name: Some(value_name), help, default, choices: &[], status: Status::Fixed }
+}
+
+const fn choice(
+    name: &'static str,
+    choices: &'static [&'static str],
+    help: &'static str,
+    default: &'static str,
+) -> Flag {
+    Flag { name, alias: None, value_name: Some("NAME"), help, default, choices, status: Status::Fixed }
+}
+
+impl Flag {
+    const fn free(mut self) -> Self {
+        self.status = Status::Free;
+        self
+    }
+
+    const fn later(mut self, neutral: Option<&'static str>) -> Self {
+        self.status = Status::Later(neutral);
+        self
+    }
+
+    const fn switch(mut self) -> Self {
+        self.value_name = None;
+        self.choices = &["true", "false"];
+        self
+    }
+
+    const fn alias(mut self, alias: &'static str) -> Self {
+        self.alias = Some(alias);
+        self
+    }
+
+    /// Whether the command takes it without a value.
+    pub const fn is_switch(&self) -> bool {
+        self.value_name.is_none()
+    }
+
+    /// The entry of a name or a second name.
+    pub fn find(name: &str) -> Option<&'static Flag> {
+        FLAGS.iter().find(|flag| flag.name == name || flag.alias == Some(name))
+    }
+}
+
+/// Every setting, in the order of the help text.
+pub const FLAGS: &[Flag] = &[
+    flag("data", "FILE|DIR", "Training data: a text file, a folder of them, or token ids (.bin, u16)", "built-in text"),
+    flag("out", "DIR", "Folder for the log, the checkpoints and the events", "out").free(),
+    flag("resume", "DIR", "Go on with the run of this folder, from its latest checkpoint or the one named", "").free(),
+    choice("model", &["gpt2", "llama"], "Family of the model", "gpt2"),
+    flag("layers", "N", "Layers", "4"),
+    flag("channels", "N", "Channels of the residual stream", "128"),
+    flag("heads", "N", "Query heads of each attention", "4"),
+    flag("kv-heads", "N", "Key and value heads of each attention", "as heads"),
+    flag("context", "N", "Tokens of a sequence", "64"),
+    flag("vocab", "N", "Entries of the vocabulary; text is bytes, so 256", "256"),
+    flag("steps", "N", "Optimizer steps of the whole run", "500").free(),
+    flag("batch", "N", "Sequences a step, over all ranks and micro-batches", "24").alias("global-batch"),
+    flag("micro-batch", "N", "Sequences of one micro-batch on one rank", "the rank's share"),
+    flag("lr", "X", "Learning rate at the end of warm-up; falls by a cosine to a tenth", "0.003"),
+    flag("warmup", "N", "Steps over which the learning rate rises", "a tenth of steps, at most 50"),
+    flag("weight-decay", "X", "Decay of the matrices' weights", "0.1"),
+    flag("clip", "X", "Largest global norm of the gradient; 0 does not clip", "1"),
+    flag("seed", "N", "Seed of the initial weights and of the data order", "1"),
+    choice("dtype", &["f32", "bf16"], "Type of the weights; bf16 keeps f32 master weights", "f32"),
+    flag("eval-every", "N", "Steps between held-out losses, also taken at the end; 0 never", "100"),
+    flag("eval-sequences", "N", "Sequences of a held-out loss", "64"),
+    flag("save-every", "N", "Steps between checkpoints, also written at the end; 0 only at the end", "100").free(),
+    flag("sample", "N", "Tokens generated at the end", "200").free(),
+    flag("trace", "FILE", "Write a Chrome trace of one step", "").free(),
+    flag("ranks", "N", "Ranks, started here", "2, or those of the launcher").free(),
+    flag("threads", "N", "Threads of each rank", "the cores, divided by the ranks").free(),
+    choice("launch", &["processes", "threads"], "What a local rank is", "processes").free(),
+    choice("transport", &["auto", "thread", "shm", "tcp"], "What carries the bytes between ranks", "auto").free(),
+    flag("timeout", "SECONDS", "Deadline of every wait for another rank", "600").free(),
+    flag("dp", "N", "Data parallel ranks; all of them, for now", "as ranks").free(),
+    flag("pp", "N", "Pipeline parallel ranks", "1").later(Some("1")),
+    flag("cp", "N", "Context parallel ranks", "1").later(Some("1")),
+    flag("tp", "N", "Tensor parallel ranks", "1").later(Some("1")),
+    flag("ep", "N", "Expert parallel ranks", "1").later(Some("1")),
+    flag("zero", "LEVEL", "What data parallel ranks share: 1 optimizer, 2 gradients, 3 weights", "0").later(Some("0")),
+    flag("sp", "", "Sequence parallel norms", "false").switch().later(Some("false")),
+    flag("schedule", "NAME", "Pipeline schedule", "").later(None),
+    flag("chunks", "N", "Model chunks of a pipeline stage", "1").later(Some("1")),
+    flag("recompute", "NAME", "Activations computed again in the backward pass", "none").later(Some("none")),
+    flag("experts", "N", "Experts of a layer; 0 is a dense model", "0").later(Some("0")),
+    flag("top-k", "N", "Experts that a token goes to", "1").later(Some("1")),
+    flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
+    flag("exact", "", "Bit-equal numbers at every layout", "false").switch().later(Some("false")),
+];

@@ -1,0 +1,128 @@
+//! What to train and how: read from a file and from flags, checked, and stored with each checkpoint.
+
+mod checks;
+mod error;
+mod flags;
+mod resolve;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use warpweft_comm::transport::TransportKind;
+use warpweft_device::DType;
+
+pub use error::{ConfigError, Origin};
+pub use flags::{FLAGS, Flag, Status};
+pub use resolve::{Inputs, Launched};
+pub use values::nearest;
+
+/// The family of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Learned positions, LayerNorm, GELU, biases, tied embedding.
+    Gpt2,
+    /// Rotary positions, RMSNorm, SwiGLU, grouped queries, no biases.
+    Llama,
+}
+
+/// What a rank that is started here is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// A child process each.
+    Processes,
+    /// A thread of this process each.
+    Threads,
+}
+
+/// A configuration that has passed every check that needs no data. Made by [`Config::resolve`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Training data; `None` is the built-in text. Absolute, so that a resumed run finds it from anywhere.
+    pub data: Option<PathBuf>,
+    /// Folder for everything that is written.
+    pub out: PathBuf,
+    /// The checkpoint folder (`.../step-000200`) to go on from.
+    pub resume: Option<PathBuf>,
+    /// Family of the model.
+    pub model: Family,
+    /// Layers, at least 1.
+    pub layers: usize,
+    /// Channels, a multiple of `heads`.
+    pub channels: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads, a divisor of `heads`.
+    pub kv_heads: usize,
+    /// Tokens of a sequence.
+    pub context: usize,
+    /// Entries of the vocabulary.
+    pub vocab: usize,
+    /// Optimizer steps of the whole run, those before a resumption included.
+    pub steps: u64,
+    /// Sequences a step over all ranks and micro-batches, at least `ranks`.
+    pub batch: usize,
+    /// Sequences of one micro-batch on one rank; `None` is the rank's whole share.
+    pub micro_batch: Option<usize>,
+    /// Learning rate at the end of warm-up.
+    pub lr: f64,
+    /// Steps of warm-up, at most `steps`.
+    pub warmup: u64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Largest global gradient norm; `None` does not clip.
+    pub clip: Option<f64>,
+    /// Seed of initial weights and data order.
+    pub seed: u64,
+    /// Type of the weights: `F32` or `BF16`.
+    pub dtype: DType,
+    /// Steps between held-out losses; 0 never.
+    pub eval_every: u64,
+    /// Sequences of a held-out loss.
+    pub eval_sequences: usize,
+    /// Steps between checkpoints; 0 only at the end.
+    pub save_every: u64,
+    /// Tokens generated at the end.
+    pub sample: usize,
+    /// Chrome trace of one step.
+    pub trace: Option<PathBuf>,
+    /// Ranks of the job.
+    pub ranks: usize,
+    /// Threads of each rank; `None` divides the cores by the ranks.
+    pub threads: Option<usize>,
+    /// What a local rank is.
+    pub launch: Launch,
+    /// What carries the bytes between ranks.
+    pub transport: TransportKind,
+    /// Deadline of every wait for another rank.
+    pub timeout: Duration,
+    /// Whether a launcher (torchrun, srun, mpirun) started this rank, so that none are started here.
+    pub launched: bool,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+impl Config {
+    /// Where the value of a setting came from, for messages.
+    pub fn origin(&self, name: &str) -> Origin {
+        self.origins.get(name).cloned().unwrap_or(Origin::Default)
+    }
+
+    /// Channels of one head.
+    pub fn head_size(&self) -> usize {
+        self.channels / self.heads
+    }
+
+    /// The sequences of rank `rank`: an even split of the batch, the first ranks taking one more where it is uneven.
+    /// Returns the first one's index in the batch and how many.
+    pub fn share(&self, rank: usize) -> (usize, usize) {
+        let (each, more) = (self.batch / self.ranks, self.batch % self.ranks);
+        (rank * each + rank.min(more), each + usize::from(rank < more))
+    }
+
+    /// Threads of each rank, where `local_ranks` of them share this machine's cores.
+    pub fn threads_for(&self, local_ranks: usize) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or((cores / local_ranks.max(1)).max(1))
+    }
+}

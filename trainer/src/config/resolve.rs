@@ -1,0 +1,265 @@
+//! From what was given to a [`Config`]: layers of values, defaults, the stored configuration of a resumed run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use warpweft_device::DType;
+
+use super::error::{ConfigError, Origin};
+use super::flags::{FLAGS, Flag, Status};
+use super::values::{self, Values};
+use super::{Config, Family, Launch, checks};
+use crate::checkpoint;
+
+/// The world size that a launcher's environment gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The variable, `WORLD_SIZE`.
+    pub variable: String,
+    /// Its value.
+    pub world: usize,
+}
+
+/// All that a configuration is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs<'a> {
+    /// A TOML file of settings.
+    pub file: Option<&'a Path>,
+    /// Settings of the command line, by name; they override the file.
+    pub flags: &'a [(String, String)],
+    /// A launcher's world size, if one started this rank.
+    pub launched: Option<Launched>,
+}
+
+impl Config {
+    /// Puts file and flags together, fills in the defaults and checks the whole.
+    ///
+    /// With `resume` the base is the configuration stored in that checkpoint, and only settings that are no part of
+    /// the run's numbers may be given beside it ([`Status::Free`]).
+    ///
+    /// # Errors
+    /// The first thing found wrong, with its origin and the fix.
+    pub fn resolve(inputs: &Inputs<'_>) -> Result<Config, ConfigError> {
+        let mut values = Values::default();
+        let mut resume = None;
+        if let Some((_, folder)) = inputs.flags.iter().find(|(name, _)| name == "resume") {
+            if let Some(file) = inputs.file {
+                return Err(ConfigError::Contradiction {
+                    what: format!("--resume {folder} restores the configuration, and {} gives another", file.display()),
+                    fix: "leave one of them out".into(),
+                });
+            }
+            resume = Some(restore(Path::new(folder), &mut values)?);
+        } else if let Some(path) = inputs.file {
+            values.layer(values::read(path)?, &Origin::File(path.into()))?;
+            if let Some(given) = values.get("resume") {
+                return Err(ConfigError::Contradiction {
+                    what: format!("resume is set in {}", given.origin),
+                    fix: "give it as a flag: --resume DIR".into(),
+                });
+            }
+        }
+        values.layer(inputs.flags.iter().cloned(), &Origin::Flag)?;
+        refuse_later(&values)?;
+        if resume.is_some() {
+            refuse_fixed(&values)?;
+        }
+        ranks_from_dp_and_launcher(&mut values, inputs.launched.as_ref())?;
+        let config = build(&values, resume, inputs.launched.is_some())?;
+        checks::check(&config)?;
+        Ok(config)
+    }
+
+    /// The settings as a TOML file that [`resolve`](Self::resolve) reads back to the same configuration: what is
+    /// stored in a checkpoint. `resume` and `trace` belong to one invocation and are left out.
+    pub fn to_toml(&self) -> String {
+        let mut table = toml::Table::new();
+        let mut put = |name: &str, value: toml::Value| {
+            table.insert(name.into(), value);
+        };
+        // TOML integers are i64; larger ones are written as text, which is read back the same way.
+        let whole = |n: u64| i64::try_from(n).map_or_else(|_| toml::Value::String(n.to_string()), toml::Value::Integer);
+        if let Some(path) = &self.data {
+            put("data", path.display().to_string().into());
+        }
+        put("out", self.out.display().to_string().into());
+        put("model", if self.model == Family::Gpt2 { "gpt2" } else { "llama" }.into());
+        for (name, n) in [
+            ("layers", self.layers),
+            ("channels", self.channels),
+            ("heads", self.heads),
+            ("kv-heads", self.kv_heads),
+            ("context", self.context),
+            ("vocab", self.vocab),
+            ("batch", self.batch),
+            ("eval-sequences", self.eval_sequences),
+            ("sample", self.sample),
+            ("ranks", self.ranks),
+        ] {
+            put(name, whole(n as u64));
+        }
+        for (name, n) in [
+            ("steps", self.steps),
+            ("warmup", self.warmup),
+            ("seed", self.seed),
+            ("eval-every", self.eval_every),
+            ("save-every", self.save_every),
+        ] {
+            put(name, whole(n));
+        }
+        for (name, n) in [("micro-batch", self.micro_batch), ("threads", self.threads)] {
+            if let Some(n) = n {
+                put(name, whole(n as u64));
+            }
+        }
+        put("lr", self.lr.into());
+        put("weight-decay", self.weight_decay.into());
+        put("clip", self.clip.unwrap_or(0.0).into());
+        put("dtype", self.dtype.name().into());
+        put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
+        put("transport", self.transport.to_string().into());
+        put("timeout", self.timeout.as_secs_f64().into());
+        table.to_string()
+    }
+}
+
+/// Loads the stored configuration of a checkpoint as the base layer and returns the checkpoint's folder.
+fn restore(folder: &Path, values: &mut Values) -> Result<PathBuf, ConfigError> {
+    let step_folder = checkpoint::locate(folder)?;
+    let path = step_folder.join(checkpoint::CONFIG_FILE);
+    let text = checkpoint::read_config(&step_folder)?;
+    values.layer(values::parse(&text, &path)?, &Origin::Checkpoint(path))?;
+    // The run goes on where it is found now, which need not be where it was started.
+    values.remove("out");
+    let run = checkpoint::run_folder(&step_folder);
+    values.layer([("out".into(), run.display().to_string())], &Origin::Checkpoint(step_folder.clone()))?;
+    Ok(step_folder)
+}
+
+fn refuse_later(values: &Values) -> Result<(), ConfigError> {
+    for (name, given) in values.iter() {
+        let Some(Flag { status: Status::Later(neutral), .. }) = Flag::find(name) else { continue };
+        if *neutral != Some(given.value.as_str()) {
+            let (value, origin) = (given.value.clone(), given.origin.clone());
+            return Err(ConfigError::NotYet { name, value, origin, neutral: *neutral });
+        }
+    }
+    Ok(())
+}
+
+fn refuse_fixed(values: &Values) -> Result<(), ConfigError> {
+    for (name, given) in values.iter() {
+        if given.origin == Origin::Flag && Flag::find(name).is_some_and(|flag| flag.status == Status::Fixed) {
+            let free: Vec<_> = FLAGS.iter().filter(|flag| flag.status == Status::Free).map(|flag| flag.name).collect();
+            let (value, origin) = (given.value.clone(), given.origin.clone());
+            return Err(ConfigError::Resumed { name, value, origin, free: free.join(", ") });
+        }
+    }
+    Ok(())
+}
+
+/// `ranks`, `dp` and a launcher's world size say the same thing: one given is enough, two must agree.
+fn ranks_from_dp_and_launcher(values: &mut Values, launched: Option<&Launched>) -> Result<(), ConfigError> {
+    let wants = "a whole number from 1 to 4096";
+    let in_range = |n: &usize| (1..=4096).contains(n);
+    let ranks: Option<usize> = values.parse("ranks", wants, in_range)?;
+    let dp: Option<usize> = values.parse("dp", wants, in_range)?;
+    // A stored or default number gives way to a flag or a launcher; two that were asked for must agree.
+    let stored = matches!(values.origin("ranks"), Origin::Checkpoint(_));
+    if let (Some(ranks), Some(dp), false) = (ranks, dp, stored)
+        && ranks != dp
+    {
+        let (a, b) = (values.origin("ranks"), values.origin("dp"));
+        return Err(ConfigError::Contradiction {
+            what: format!("ranks {ranks} ({a}) is not dp {dp} ({b}) x tp 1 x pp 1 x cp 1"),
+            fix: format!("give --ranks {dp}, or leave --dp out"),
+        });
+    }
+    let asked = if stored { dp } else { ranks.or(dp) };
+    if let Some(launched) = launched {
+        let origin = Origin::Environment(launched.variable.clone());
+        if let Some(asked) = asked.filter(|asked| *asked != launched.world) {
+            let name = if stored || ranks.is_none() { "dp" } else { "ranks" };
+            return Err(ConfigError::Contradiction {
+                what: format!(
+                    "{name} {asked} ({}) contradicts {} = {}",
+                    values.origin(name),
+                    launched.variable,
+                    launched.world
+                ),
+                fix: format!("leave --{name} out, or start {asked} ranks with the launcher"),
+            });
+        }
+        return values.layer([("ranks".into(), launched.world.to_string())], &origin);
+    }
+    match (asked, dp) {
+        (Some(asked), Some(_)) => {
+            let origin = values.origin("dp");
+            values.layer([("ranks".into(), asked.to_string())], &origin)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A size: a whole number from 1, small enough that products of a few of them are caught before they overflow.
+fn size(values: &Values, name: &'static str, default: usize) -> Result<usize, ConfigError> {
+    let wants = "a whole number from 1 to 2147483647";
+    Ok(values.parse(name, wants, |n| (1..=i32::MAX as usize).contains(n))?.unwrap_or(default))
+}
+
+fn whole(values: &Values, name: &'static str, default: u64) -> Result<u64, ConfigError> {
+    Ok(values.parse(name, "a whole number from 0", |_| true)?.unwrap_or(default))
+}
+
+fn real(values: &Values, name: &'static str, default: f64) -> Result<f64, ConfigError> {
+    Ok(values.parse(name, "a finite number from 0", |x: &f64| x.is_finite() && *x >= 0.0)?.unwrap_or(default))
+}
+
+fn path(values: &Values, name: &'static str) -> Result<Option<PathBuf>, ConfigError> {
+    let wants = "a path";
+    values.parse(name, wants, |path: &PathBuf| !path.as_os_str().is_empty())
+}
+
+fn build(values: &Values, resume: Option<PathBuf>, launched: bool) -> Result<Config, ConfigError> {
+    let steps = whole(values, "steps", 500)?;
+    let heads = size(values, "heads", 4)?;
+    let data = path(values, "data")?
+        .map(|path| std::path::absolute(&path).map_err(|source| ConfigError::Io { path, operation: "find", source }))
+        .transpose()?;
+    let optional = |name| Ok::<_, ConfigError>(values.get(name).is_some().then_some(size(values, name, 1)?));
+    Ok(Config {
+        data,
+        out: path(values, "out")?.unwrap_or("out".into()),
+        resume,
+        model: if values.choice("model")? == Some("llama") { Family::Llama } else { Family::Gpt2 },
+        layers: size(values, "layers", 4)?,
+        channels: size(values, "channels", 128)?,
+        heads,
+        kv_heads: size(values, "kv-heads", heads)?,
+        context: size(values, "context", 64)?,
+        vocab: size(values, "vocab", 256)?,
+        steps,
+        batch: size(values, "batch", 24)?,
+        micro_batch: optional("micro-batch")?,
+        lr: real(values, "lr", 3e-3)?,
+        warmup: whole(values, "warmup", (steps / 10).min(50))?,
+        weight_decay: real(values, "weight-decay", 0.1)?,
+        clip: Some(real(values, "clip", 1.0)?).filter(|clip| *clip > 0.0),
+        seed: whole(values, "seed", 1)?,
+        dtype: if values.choice("dtype")? == Some("bf16") { DType::BF16 } else { DType::F32 },
+        eval_every: whole(values, "eval-every", 100)?,
+        eval_sequences: size(values, "eval-sequences", 64)?,
+        save_every: whole(values, "save-every", 100)?,
+        sample: whole(values, "sample", 200)? as usize,
+        trace: path(values, "trace")?,
+        ranks: size(values, "ranks", 2)?,
+        threads: optional("threads")?,
+        launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
+        transport: values.choice("transport")?.and_then(|name| name.parse().ok()).unwrap_or_default(),
+        timeout: values
+            .parse("timeout", "a number of seconds above 0", |t: &f64| *t > 0.0 && *t <= 1e9)?
+            .map_or(warpweft_comm::bootstrap::DEFAULT_TIMEOUT, Duration::from_secs_f64),
+        launched,
+        origins: values.iter().map(|(name, given)| (name, given.origin.clone())).collect(),
+    })
+}

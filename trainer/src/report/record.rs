@@ -1,0 +1,39 @@
+//! One step of training as numbers: the line of `log.jsonl`.
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of one step. In the log, a number that is not known, or not finite, is `null`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The step, from 1.
+    pub step: u64,
+    /// Mean loss of a token over all ranks and micro-batches, in nats.
+    pub loss: Option<f64>,
+    /// Global norm of the gradient, before clipping.
+    pub grad_norm: Option<f64>,
+    /// Learning rate.
+    pub lr: Option<f64>,
+    /// Tokens trained on since the start of the run, this step's included.
+    pub tokens: u64,
+    /// Tokens a second of this step, over all ranks.
+    pub tokens_per_s: Option<f64>,
+    /// Model FLOPs a second, as a part of what the machine can do; 1 is all of it.
+    pub mfu: Option<f64>,
+    /// Time of the step.
+    pub step_ms: Option<f64>,
+    /// Time in the forward pass.
+    pub forward_ms: Option<f64>,
+    /// Time in the backward pass.
+    pub backward_ms: Option<f64>,
+    /// Time in which communication was under way.
+    pub comm_ms: Option<f64>,
+    /// The part of it in which nothing else was done: what it cost.
+    pub exposed_comm_ms: Option<f64>,
+    /// Time in norm, clip and optimizer.
+    pub optimizer_ms: Option<f64>,
+    /// Most memory in use at once, on the rank that used most.
+    pub peak_bytes: Option<u64>,
+    /// Held-out loss, on the steps that took one; else the key is not there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub val_loss: Option<f64>,
+}
