@@ -1,5 +1,5 @@
-//! Sums along a row, in a fixed order and in f64: a row's length then adds no error worth counting, and the terms' own
-//! f32 rounding is all there is.
+//! Sums along rows and over rows, in a fixed order and in f64: the number of terms then adds no error worth counting, and
+//! what rounding the terms have of their own is all there is.
 
 use warpweft_device::Float;
 
@@ -12,7 +12,7 @@ const LANES: usize = 16;
 #[inline(always)]
 pub(crate) fn sums<T: Float, const I: usize, const K: usize>(
     inputs: [&[T]; I],
-    term: impl Fn([f32; I]) -> [f32; K],
+    term: impl Fn([f32; I]) -> [f64; K],
 ) -> [f64; K] {
     let mut partial = [[0.0f64; LANES]; K];
     let len = inputs.iter().map(|input| input.len()).min().unwrap_or(0);
@@ -23,17 +23,23 @@ pub(crate) fn sums<T: Float, const I: usize, const K: usize>(
         for lane in 0..LANES {
             let terms = term(chunk.map(|input| input[lane].to_f32()));
             for k in 0..K {
-                partial[k][lane] += f64::from(terms[k]);
+                partial[k][lane] += terms[k];
             }
         }
     }
     for (lane, index) in (whole * LANES..len).enumerate() {
         let terms = term(inputs.map(|input| input[index].to_f32()));
         for k in 0..K {
-            partial[k][lane] += f64::from(terms[k]);
+            partial[k][lane] += terms[k];
         }
     }
     partial.map(pairwise)
+}
+
+/// Exact in f64, where the square of every f32 fits.
+#[inline(always)]
+pub(crate) fn square(x: f32) -> f64 {
+    f64::from(x) * f64::from(x)
 }
 
 #[inline(always)]

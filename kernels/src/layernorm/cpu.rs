@@ -4,7 +4,7 @@ use warpweft_device::{CpuPool, Float};
 
 use super::Shape;
 use crate::Write;
-use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, sums};
+use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, square, sums};
 use crate::simd::vectorised;
 
 pub(super) struct Forward<'a, T> {
@@ -53,9 +53,9 @@ pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, eps: f32, all: For
 #[inline(always)]
 fn forward_row<T: Float>(eps: f32, x: &[T], w: &[T], b: &[T], y: &mut [T]) -> (f32, f32) {
     let channels = x.len() as f64;
-    let [sum] = sums([x], |[x]| [x]);
+    let [sum] = sums([x], |[x]| [f64::from(x)]);
     let mean = (sum / channels) as f32;
-    let [squares] = sums([x], |[x]| [(x - mean) * (x - mean)]);
+    let [squares] = sums([x], |[x]| [square(x - mean)]);
     let rstd = (1.0 / (squares / channels + f64::from(eps)).sqrt()) as f32;
     for (((y, x), w), b) in y.iter_mut().zip(x).zip(w).zip(b) {
         *y = T::from_f32(((x.to_f32() - mean) * rstd).mul_add(w.to_f32(), b.to_f32()));
@@ -97,7 +97,7 @@ fn backward_row<T: Float>(x: &[T], dy: &[T], w: &[T], mean: f32, rstd: f32, writ
     let channels = x.len() as f64;
     let [g, gx] = sums([dy, x, w], |[dy, x, w]| {
         let g = dy * w;
-        [g, g * ((x - mean) * rstd)]
+        [f64::from(g), f64::from(g * ((x - mean) * rstd))]
     });
     let (avg_g, avg_gx) = ((g / channels) as f32, (gx / channels) as f32);
     let gradient = |x: &T, dy: &T, w: &T| {

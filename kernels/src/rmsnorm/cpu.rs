@@ -4,7 +4,7 @@ use warpweft_device::{CpuPool, Float};
 
 use super::Shape;
 use crate::Write;
-use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, sums};
+use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, square, sums};
 use crate::simd::vectorised;
 
 /// What the backward calls read of each row.
@@ -45,7 +45,7 @@ pub(super) fn forward<T: Float>(
 
 #[inline(always)]
 fn forward_row<T: Float>(eps: f32, x: &[T], w: &[T], y: &mut [T]) -> f32 {
-    let [squares] = sums([x], |[x]| [x * x]);
+    let [squares] = sums([x], |[x]| [square(x)]);
     let rstd = (1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt()) as f32;
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
         *y = T::from_f32(x.to_f32() * rstd * w.to_f32());
@@ -83,7 +83,7 @@ pub(super) fn backward_input<T: Float>(
 
 #[inline(always)]
 fn backward_row<T: Float>(x: &[T], dy: &[T], w: &[T], rstd: f32, write: Write, dx: &mut [T]) {
-    let [gx] = sums([dy, x, w], |[dy, x, w]| [dy * w * (x * rstd)]);
+    let [gx] = sums([dy, x, w], |[dy, x, w]| [f64::from(dy * w * (x * rstd))]);
     let avg_gx = (gx / x.len() as f64) as f32;
     let gradient = |x: &T, dy: &T, w: &T| {
         let xhat = x.to_f32() * rstd;

@@ -80,7 +80,7 @@ pub(super) fn backward<T: Float>(
 
 #[inline(always)]
 fn backward_row<T: Float>(dy: &[T], y: &[T], scale: f32, write: Write, dx: &mut [T]) {
-    let [dot] = sums([dy, y], |[dy, y]| [dy * y]);
+    let [dot] = sums([dy, y], |[dy, y]| [f64::from(dy * y)]);
     let dot = dot as f32;
     let gradient = |dy: &T, y: &T| scale * y.to_f32() * (dy.to_f32() - dot);
     let elements = dx.iter_mut().zip(dy).zip(y);

@@ -32,7 +32,7 @@ impl Normaliser {
                 max = largest;
             }
             let shift = finite_or_zero(max);
-            sum += sums([block], |[x]| [exp(x * scale - shift)])[0];
+            sum += sums([block], |[x]| [f64::from(exp(x * scale - shift))])[0];
         }
         Self { max, sum }
     }
