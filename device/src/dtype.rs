@@ -185,7 +185,7 @@ impl Float for f16 {
     }
     #[inline(always)]
     fn from_f64(value: f64) -> Self {
-        f16::from_f64(value)
+        f16::from_f32(rounded_to_odd(value))
     }
 }
 
@@ -210,8 +210,22 @@ impl Float for bf16 {
     }
     #[inline(always)]
     fn from_f64(value: f64) -> Self {
-        bf16::from_f64(value)
+        Float::from_f32(rounded_to_odd(value))
     }
+}
+
+/// The f32 next to `value` that is odd in its last bit, or `value` where an f32 holds it. Rounding that to a format of
+/// at least two bits fewer is rounding `value` itself once, as no odd f32 is such a format's tie (S. Boldo, G. Melquiond,
+/// "When double rounding is odd", 2005). The `half` crate's own conversion from f64 ignores the lower 32 bits.
+#[inline(always)]
+fn rounded_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let bits = nearest.to_bits();
+    let exact = f64::from(nearest);
+    if exact == value || value.is_nan() || bits & 1 == 1 {
+        return nearest;
+    }
+    f32::from_bits(if exact.abs() < value.abs() { bits + 1 } else { bits - 1 })
 }
 
 #[cfg(test)]
@@ -237,5 +251,27 @@ mod tests {
                 assert_eq!(ours.to_bits(), theirs.to_bits(), "{value:e}");
             }
         }
+    }
+
+    /// Every tie of the positive finite numbers, and what is next to it on either side by less than an f32 shows.
+    #[test]
+    fn f64_is_rounded_once() {
+        fn check<T: Float>(from_bits: impl Fn(u16) -> T, finite: u16) {
+            for pattern in 0..finite {
+                let (low, high) = (from_bits(pattern), from_bits(pattern + 1));
+                let tie = (low.to_f64() + high.to_f64()) / 2.0;
+                let even = if pattern.is_multiple_of(2) { low } else { high };
+                assert_eq!(T::from_f64(tie), even, "{tie:e}");
+                assert_eq!(T::from_f64(tie.next_down()), low, "{tie:e}");
+                assert_eq!(T::from_f64(tie.next_up()), high, "{tie:e}");
+                assert_eq!(T::from_f64(-tie.next_up()).to_f64(), -high.to_f64(), "{tie:e}");
+            }
+            assert_eq!(T::from_f64(f64::MAX).to_f64(), f64::INFINITY);
+            assert_eq!(T::from_f64(f64::NEG_INFINITY).to_f64(), f64::NEG_INFINITY);
+            assert_eq!(T::from_f64(f64::MIN_POSITIVE).to_f64(), 0.0);
+            assert!(T::from_f64(f64::NAN).to_f64().is_nan());
+        }
+        check(f16::from_bits, 0x7bff);
+        check(bf16::from_bits, 0x7f7f);
     }
 }
