@@ -6,11 +6,19 @@
 #![deny(unsafe_code)]
 
 pub mod bootstrap;
+mod collective;
+mod communicator;
 mod error;
 mod health;
 mod notice;
+mod reduce;
+mod region;
 pub mod transport;
 
+pub use collective::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
+pub use communicator::{Communicator, Done, Group, Options, Pending, PendingError, Scope, ScopedPending};
 pub use error::{Cause, CommError, Failure};
 pub use health::{Health, Verdict};
 pub use notice::Notices;
+pub use reduce::Op;
+pub use region::{OwnedRegion, Region, RegionMut};

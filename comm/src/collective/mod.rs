@@ -1,0 +1,24 @@
+//! The algorithms, and the machine that runs them.
+//!
+//! An algorithm is a pure function from a rank, the world and counts to a [`plan::Plan`]; a checker (in the tests)
+//! proves of every plan that each contribution arrives exactly once, that bounded links cannot deadlock and how many
+//! bytes are sent. [`engine::Engine`] runs plans over any transport.
+
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod barrier;
+mod broadcast;
+mod choice;
+mod conclude;
+mod descriptor;
+mod engine;
+mod frame;
+mod plan;
+mod reduce_scatter;
+
+pub use choice::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
+pub(crate) use choice::{Call, Shape, plan};
+pub(crate) use descriptor::{Descriptor, Operation, hash_counts};
+pub(crate) use engine::{Circumstances, Engine, Memory, Told};
+pub(crate) use plan::{How, Parts, Place, Span};
