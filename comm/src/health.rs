@@ -45,10 +45,13 @@ impl Verdict {
 #[derive(Clone, Default)]
 pub struct Health(Arc<Inner>);
 
+type Listener = Box<dyn Fn(&Verdict) + Send + Sync>;
+
 #[derive(Default)]
 struct Inner {
     bad: AtomicBool,
     verdict: OnceLock<Verdict>,
+    listener: OnceLock<Listener>,
     parent: Option<Health>,
 }
 
@@ -63,11 +66,20 @@ impl Health {
         Self(Arc::new(Inner { parent: Some(self.clone()), ..Inner::default() }))
     }
 
-    /// Reports a verdict; the first one stays.
+    /// Reports a verdict; the first one stays. [`Verdict::Aborted`] of this rank, reported to the health of a job of
+    /// several processes, reaches the others through the rendezvous.
     pub fn report(&self, verdict: Verdict) {
         if self.0.verdict.set(verdict).is_ok() {
             self.0.bad.store(true, Ordering::Release);
+            if let (Some(listener), Some(verdict)) = (self.0.listener.get(), self.0.verdict.get()) {
+                listener(verdict);
+            }
         }
+    }
+
+    /// Has the verdict passed on when it comes; only the first listener is kept.
+    pub(crate) fn on_report(&self, listener: impl Fn(&Verdict) + Send + Sync + 'static) {
+        let _ = self.0.listener.set(Box::new(listener));
     }
 
     /// The verdict, if there is one.

@@ -28,7 +28,6 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// A rank and the rendezvous.
-    #[cfg_attr(not(test), expect(dead_code))]
     Control = 1,
     /// Two ranks.
     Data = 2,

@@ -1,14 +1,21 @@
 //! Finding the ranks of a job, proving that they belong to it, and watching whether they live.
 
 mod door;
+mod environment;
+mod frame;
 mod hello;
+pub mod launch;
+mod member;
+mod rendezvous;
 mod secret;
 mod threads;
+mod user_secret;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 pub(crate) use door::Door;
+pub use environment::from_env;
 pub(crate) use hello::{Guest, HelloError, Purpose, call};
 pub use secret::Secret;
 pub(crate) use secret::random_bytes;
@@ -82,3 +89,8 @@ pub struct Site {
 
 /// The deadline of a wait where none was given.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// How often a rank and the rendezvous tell each other that they are there.
+const PING: Duration = Duration::from_secs(5);
+/// Who says nothing for this long counts as dead.
+const SILENCE: Duration = Duration::from_secs(30);

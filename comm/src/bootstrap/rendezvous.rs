@@ -1,0 +1,368 @@
+//! The server where the ranks of a job meet. It checks who they say they are, passes their exchanges on, and keeps the
+//! connections: one that closes without a goodbye is a rank that died, and all others hear of it at once.
+//!
+//! One thread decides; a thread for each connection only reads and hands on.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::door::Door;
+use super::frame::{self, Frame};
+use super::hello::{Guest, Purpose};
+use super::secret::Secret;
+use super::{PING, SILENCE};
+use crate::notice::Notices;
+use crate::{CommError, Verdict};
+
+/// A rank whose connection takes no bytes for this long counts as dead.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a rank says it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Claim {
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    pub(super) process: u32,
+}
+
+/// How a server behaves.
+pub(super) struct Settings {
+    pub(super) world: usize,
+    pub(super) secret: Secret,
+    pub(super) notices: Notices,
+    /// How long a closed connection waits for [`Rendezvous::ended`] to say how its process ended; zero if nobody will.
+    pub(super) grace: Duration,
+}
+
+/// A running server. Dropping it tells all ranks that it leaves in order.
+pub(super) struct Rendezvous {
+    events: Sender<Event>,
+    decider: Option<JoinHandle<()>>,
+    address: std::net::SocketAddr,
+    _door: Door,
+}
+
+enum Event {
+    Guest(Guest),
+    Frame(usize, Frame),
+    /// The connection of a rank ended, and how.
+    Closed(usize, String),
+    /// The process of a rank ended, and how.
+    Ended(usize, String),
+    /// The server ends: with a verdict, or in order.
+    Stop(Option<Verdict>),
+}
+
+impl Rendezvous {
+    pub(super) fn open(listener: TcpListener, settings: Settings) -> Result<Self, CommError> {
+        let (events, inbox) = channel();
+        let deliver = events.clone();
+        let (secret, notices) = (settings.secret.clone(), settings.notices.clone());
+        let door = Door::open(listener, Purpose::Control, secret, notices, move |guest| {
+            // The server has ended: the guest is hung up on.
+            let _ = deliver.send(Event::Guest(guest));
+        })?;
+        let state = State::new(settings, events.clone());
+        let thread = std::thread::Builder::new().name("warpweft-rendezvous".into());
+        let decider = thread.spawn(move || state.run(&inbox)).map_err(|error| CommError::System {
+            what: "starting the thread of the rendezvous".into(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { events, decider: Some(decider), address: door.address(), _door: door })
+    }
+
+    pub(super) fn address(&self) -> std::net::SocketAddr {
+        self.address
+    }
+
+    /// The process of a rank has ended. Harmless if the rank had said goodbye.
+    pub(super) fn ended(&self, rank: usize, how: String) {
+        let _ = self.events.send(Event::Ended(rank, how));
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let panicked = || Verdict::Died { rank: 0, how: "its thread panicked".into() };
+        let _ = self.events.send(Event::Stop(std::thread::panicking().then(panicked)));
+        if let Some(decider) = self.decider.take() {
+            let _ = decider.join();
+        }
+    }
+}
+
+/// What the server knows of a rank.
+#[derive(Default)]
+enum Place {
+    #[default]
+    Absent,
+    Present(Member),
+    /// It said goodbye.
+    Left,
+    Dead,
+}
+
+struct Member {
+    stream: TcpStream,
+    who: String,
+    heard: Instant,
+    part: Option<Vec<u8>>,
+    /// Its connection has closed: dead at this time, unless its launcher says earlier how it ended.
+    closed: Option<(Instant, String)>,
+}
+
+struct State {
+    settings: Settings,
+    events: Sender<Event>,
+    places: Vec<Place>,
+    round: u64,
+    /// When the running exchange fails, and the timeout behind that.
+    deadline: Option<(Instant, Duration)>,
+    verdict: Option<Verdict>,
+}
+
+impl State {
+    fn new(settings: Settings, events: Sender<Event>) -> Self {
+        let places = (0..settings.world).map(|_| Place::default()).collect();
+        Self { settings, events, places, round: 0, deadline: None, verdict: None }
+    }
+
+    fn run(mut self, inbox: &Receiver<Event>) {
+        loop {
+            let wait = self.next_look().saturating_duration_since(Instant::now());
+            match inbox.recv_timeout(wait) {
+                Ok(Event::Guest(guest)) => self.admit(guest),
+                Ok(Event::Frame(rank, frame)) => self.hear(rank, frame),
+                Ok(Event::Closed(rank, how)) => self.closed(rank, how),
+                Ok(Event::Ended(rank, how)) => self.process_ended(rank, how),
+                Ok(Event::Stop(verdict)) => {
+                    let last = verdict.map_or(Frame::Goodbye, Frame::Verdict);
+                    self.tell_all(&last);
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+        self.places.iter().enumerate().filter_map(|(rank, place)| match place {
+            Place::Present(member) => Some((rank, member)),
+            _ => None,
+        })
+    }
+
+    fn member(&mut self, rank: usize) -> Option<&mut Member> {
+        match self.places.get_mut(rank) {
+            Some(Place::Present(member)) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// When something is due even if nothing comes.
+    fn next_look(&self) -> Instant {
+        let closed = self.members().filter_map(|(_, member)| member.closed.as_ref().map(|(due, _)| *due));
+        let gather = self.deadline.iter().map(|(due, _)| *due);
+        let soonest = Instant::now() + PING;
+        closed.chain(gather).fold(soonest, Instant::min)
+    }
+
+    /// Acts on what has become due.
+    fn look(&mut self) {
+        let now = Instant::now();
+        let due = |(rank, member): (usize, &Member)| match &member.closed {
+            Some((due, how)) => (now >= *due).then(|| (rank, how.clone())),
+            None if now.duration_since(member.heard) > SILENCE => {
+                Some((rank, format!("it has been silent for {} s", SILENCE.as_secs())))
+            }
+            None => None,
+        };
+        let dead: Vec<(usize, String)> = self.members().filter_map(due).collect();
+        dead.into_iter().for_each(|(rank, how)| self.died(rank, &how));
+        if let Some((_, after)) = self.deadline.filter(|(due, _)| now >= *due) {
+            self.deadline = None;
+            let came = |rank: &usize| !self.members().any(|(other, member)| other == *rank && member.part.is_some());
+            let ranks = (0..self.settings.world).filter(came).collect();
+            let missing = Frame::Missing { round: self.round, ranks, after_ms: after.as_millis() as u64 };
+            self.tell(&missing, |member| member.part.take().is_some());
+        }
+    }
+
+    fn admit(&mut self, guest: Guest) {
+        let address = guest.stream.peer_addr().map_or_else(|error| error.to_string(), |peer| peer.to_string());
+        match self.judge(&guest.claim) {
+            Err(reason) => {
+                self.settings.notices.add(format!("a rank was refused: {reason}"));
+                guest.refuse(&reason);
+            }
+            Ok(claim) => match guest.accept().map_err(|error| error.to_string()).and_then(|stream| {
+                self.read_from(claim.rank, &stream).map_err(|error| error.to_string())?;
+                Ok(stream)
+            }) {
+                Err(reason) => {
+                    self.settings.notices.add(format!("rank {} could not be let in: {reason}", claim.rank));
+                }
+                Ok(stream) => {
+                    let who = format!("process {} at {address}", claim.process);
+                    let member = Member { stream, who, heard: Instant::now(), part: None, closed: None };
+                    self.places[claim.rank] = Place::Present(member);
+                }
+            },
+        }
+    }
+
+    /// Whether a claim contradicts what is known.
+    fn judge(&self, claim: &[u8]) -> Result<Claim, String> {
+        let claim: Claim =
+            serde_json::from_slice(claim).map_err(|error| format!("its claim has no meaning: {error}"))?;
+        let Claim { rank, world, process } = claim;
+        let ours = self.settings.world;
+        if world != ours {
+            return Err(format!("process {process} says that the job has {world} ranks, but it has {ours}"));
+        }
+        if rank >= ours {
+            return Err(format!(
+                "process {process} says that it is rank {rank}, but the job has {ours} ranks (from 0)"
+            ));
+        }
+        if let Some(verdict) = &self.verdict {
+            let failure = verdict.clone().failure(rank, world, "bootstrap");
+            return Err(format!("the job has already failed: {failure}"));
+        }
+        match &self.places[rank] {
+            Place::Absent => Ok(claim),
+            Place::Present(member) => {
+                Err(format!("process {process} says that it is rank {rank}, but {} is rank {rank} already", member.who))
+            }
+            Place::Left | Place::Dead => {
+                Err(format!("process {process} says that it is rank {rank}, but rank {rank} has come and gone"))
+            }
+        }
+    }
+
+    fn read_from(&self, rank: usize, stream: &TcpStream) -> std::io::Result<()> {
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        let (stream, events) = (stream.try_clone()?, self.events.clone());
+        let thread = std::thread::Builder::new().name(format!("warpweft-rank-{rank}"));
+        thread.spawn(move || {
+            let how = loop {
+                match frame::receive_from_rank(&stream) {
+                    // The decider has ended, and with it the reason to read.
+                    Ok(Some(frame)) => match events.send(Event::Frame(rank, frame)) {
+                        Ok(()) => {}
+                        Err(_) => return,
+                    },
+                    Ok(None) => break "connection closed".to_owned(),
+                    Err(error) => break format!("connection closed: {error}"),
+                }
+            };
+            let _ = events.send(Event::Closed(rank, how));
+        })?;
+        Ok(())
+    }
+
+    fn hear(&mut self, rank: usize, frame: Frame) {
+        let round = self.round;
+        let Some(member) = self.member(rank) else { return };
+        member.heard = Instant::now();
+        match frame {
+            Frame::Gather { round: theirs, timeout_ms, part } if theirs == round => {
+                member.part = Some(part);
+                self.gathered(Duration::from_millis(timeout_ms));
+            }
+            Frame::Verdict(Verdict::Aborted { reason, .. }) => self.end(Verdict::Aborted { by: rank, reason }),
+            Frame::Goodbye => {
+                self.places[rank] = Place::Left;
+                self.stop_waiting_for_the_left();
+            }
+            Frame::Ping => {
+                // A broken connection shows in its reader.
+                let _ = frame::send(&member.stream, &Frame::Pong);
+            }
+            other => self.died(rank, &format!("it sent {other:?}, which no rank sends here")),
+        }
+    }
+
+    /// A part has come: passes them on if it was the last.
+    fn gathered(&mut self, timeout: Duration) {
+        // A timeout so long that it has no end in time is no timeout.
+        let due = Instant::now().checked_add(timeout).map(|due| (due, timeout));
+        self.deadline = self.deadline.or(due);
+        if self.members().filter(|(_, member)| member.part.is_some()).count() == self.settings.world {
+            let mut parts = Vec::with_capacity(self.settings.world);
+            for place in &mut self.places {
+                if let Place::Present(member) = place {
+                    parts.extend(member.part.take());
+                }
+            }
+            let all = Frame::Gathered { round: self.round, parts };
+            self.round += 1;
+            self.deadline = None;
+            self.tell_all(&all);
+        }
+        self.stop_waiting_for_the_left();
+    }
+
+    /// An exchange that needs a rank which has left cannot succeed.
+    fn stop_waiting_for_the_left(&mut self) {
+        let waiting = self.members().any(|(_, member)| member.part.is_some());
+        let gone = self.places.iter().position(|place| matches!(place, Place::Left));
+        if let Some(rank) = gone.filter(|_| waiting) {
+            self.end(Verdict::Died { rank, how: "it left while others were still connecting".into() });
+        }
+    }
+
+    fn closed(&mut self, rank: usize, how: String) {
+        let grace = self.settings.grace;
+        if let Some(member) = self.member(rank) {
+            let how = format!("{how} ({})", member.who);
+            member.closed = Some((Instant::now() + grace, how));
+        }
+    }
+
+    fn process_ended(&mut self, rank: usize, how: String) {
+        match self.places.get(rank) {
+            Some(Place::Absent) => self.died(rank, &format!("{how} before it joined")),
+            Some(Place::Present(_)) => self.died(rank, &how),
+            Some(Place::Left | Place::Dead) | None => {}
+        }
+    }
+
+    fn died(&mut self, rank: usize, how: &str) {
+        self.places[rank] = Place::Dead;
+        self.end(Verdict::Died { rank, how: how.to_owned() });
+    }
+
+    /// The job has failed: everybody hears why, once.
+    fn end(&mut self, verdict: Verdict) {
+        if self.verdict.is_none() {
+            self.tell_all(&Frame::Verdict(verdict.clone()));
+            self.verdict = Some(verdict);
+            self.deadline = None;
+        }
+    }
+
+    fn tell_all(&mut self, frame: &Frame) {
+        self.tell(frame, |_| true);
+    }
+
+    fn tell(&mut self, frame: &Frame, mut whom: impl FnMut(&mut Member) -> bool) {
+        let bytes = frame.encode();
+        for place in &mut self.places {
+            if let Place::Present(member) = place
+                && whom(member)
+                && let Err(error) = std::io::Write::write_all(&mut &member.stream, &bytes)
+            {
+                // Shut, so that the rank notices too if it only has been slow; its reader then reports the close.
+                let _ = member.stream.shutdown(std::net::Shutdown::Both);
+                self.settings.notices.add(format!("{} took no message: {error}", member.who));
+            }
+        }
+    }
+}
