@@ -70,15 +70,12 @@ fn follow(checkpoints: &Path, marker: &Path, text: &[u8]) -> Result<PathBuf, Che
     if step_of(name).is_none() {
         return form(0, "name", format!("`{}` is no name of a checkpoint", name.escape_debug()));
     }
+    if !checkpoints.join(name).exists() {
+        let there = list(checkpoints);
+        return Err(CheckpointError::Dangling { marker: marker.into(), named: name.into(), there });
+    }
     let path = checkpoints.join(name).join(MANIFEST_FILE);
-    let manifest = match fs::read(&path) {
-        Ok(manifest) => manifest,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let there = list(checkpoints);
-            return Err(CheckpointError::Dangling { marker: marker.into(), named: name.into(), there });
-        }
-        Err(e) => return Err(io_error(&path, "read", e)),
-    };
+    let manifest = fs::read(&path).map_err(|e| io_error(&path, "read", e))?;
     let wants = marker_text(name, &manifest);
     if wants.as_bytes() == text {
         return Ok(checkpoints.join(name));
