@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adamw;
+pub mod attention;
 pub mod cast;
 pub mod cross_entropy;
 pub mod embedding;
@@ -17,6 +18,7 @@ pub mod matmul;
 pub mod norm;
 pub mod philox;
 pub mod rmsnorm;
+pub mod rope;
 pub mod softmax;
 
 mod check;
@@ -27,6 +29,7 @@ mod reduce;
 mod rows;
 mod scratch;
 mod simd;
+mod tile;
 
 pub use error::{Dims, KernelError};
 

@@ -10,6 +10,7 @@ thread_local! {
 }
 
 /// Calls `work` with `len` floats of unspecified (but initialised) content. Calls may nest; each has memory of its own.
+#[inline(always)]
 pub(crate) fn with<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     // Taken out while in use: a thread that waits inside `work` may start another kernel, which then takes the next.
     let mut memory = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -23,4 +24,17 @@ pub(crate) fn with<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
         }
     });
     result
+}
+
+/// As [`with`], in parts of the given lengths.
+#[inline(always)]
+pub(crate) fn with_parts<const N: usize, R>(lengths: [usize; N], work: impl FnOnce([&mut [f32]; N]) -> R) -> R {
+    with(lengths.iter().sum(), |memory| {
+        let mut rest = memory;
+        work(lengths.map(|length| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = after;
+            part
+        }))
+    })
 }

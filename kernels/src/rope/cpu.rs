@@ -1,0 +1,106 @@
+//! The fast path: a table of cosines and sines, and rows turned in parallel.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use warpweft_device::{CpuPool, Float};
+
+use super::{Options, Shape, reference};
+use crate::rows;
+use crate::simd::vectorised;
+
+/// Elements below which handing rows to another thread costs more than it saves.
+const LEAST_ELEMENTS: usize = 8192;
+
+/// The largest table (pairs) that a thread keeps from one call to the next: 8 MiB.
+const KEPT_PAIRS: usize = 1 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// Cosines and sines of the first tokens' angles, `head_size / 2` a token.
+struct Table {
+    key: (usize, usize, Options),
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+thread_local! {
+    /// Every layer of a model asks for the same angles, forward and backward.
+    static LAST: RefCell<Option<Arc<Table>>> = const { RefCell::new(None) };
+}
+
+impl Table {
+    fn get(shape: Shape, options: Options) -> Arc<Self> {
+        let key = (shape.tokens, shape.head_size, options);
+        if let Some(table) = LAST.with_borrow(|last| last.clone().filter(|table| table.key == key)) {
+            return table;
+        }
+        let half = shape.head_size / 2;
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        for token in 0..shape.tokens {
+            for pair in 0..half {
+                let position = options.position.saturating_add(token);
+                let angle = reference::angle(shape.head_size, options.base, position, pair);
+                cos.push(angle.cos() as f32);
+                sin.push(angle.sin() as f32);
+            }
+        }
+        let table = Arc::new(Self { key, cos, sin });
+        if table.cos.len() <= KEPT_PAIRS {
+            LAST.set(Some(table.clone()));
+        }
+        table
+    }
+}
+
+pub(super) fn rotate<T: Float>(pool: &CpuPool, shape: Shape, options: Options, direction: Direction, x: &mut [T]) {
+    let Shape { batch, tokens, heads, head_size, row_stride } = shape;
+    if x.is_empty() || heads * head_size == 0 {
+        return;
+    }
+    let table = Table::get(shape, options);
+    let sign = if direction == Direction::Forward { 1.0 } else { -1.0 };
+    let half = head_size / 2;
+    let block = rows::block(batch * tokens, pool, 1, LEAST_ELEMENTS.div_ceil(row_stride));
+    let blocks = x.chunks_mut(block * row_stride).enumerate().collect();
+    pool.for_each(blocks, |(index, rows)| {
+        vectorised(|| {
+            for (row, x) in rows.chunks_exact_mut(row_stride).enumerate() {
+                let angles = (index * block + row) % tokens * half;
+                let (cos, sin) = (&table.cos[angles..][..half], &table.sin[angles..][..half]);
+                for head in x[..heads * head_size].chunks_exact_mut(head_size) {
+                    if options.interleaved {
+                        turn_neighbours(head, cos, sin, sign);
+                    } else {
+                        turn_halves(head, cos, sin, sign);
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[inline(always)]
+fn turn_halves<T: Float>(head: &mut [T], cos: &[f32], sin: &[f32], sign: f32) {
+    let (first, second) = head.split_at_mut(cos.len());
+    for (((first, second), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+        (*first, *second) = turn(*first, *second, *cos, sign * sin);
+    }
+}
+
+#[inline(always)]
+fn turn_neighbours<T: Float>(head: &mut [T], cos: &[f32], sin: &[f32], sign: f32) {
+    for ((pair, cos), sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
+        (pair[0], pair[1]) = turn(pair[0], pair[1], *cos, sign * sin);
+    }
+}
+
+#[inline(always)]
+fn turn<T: Float>(first: T, second: T, cos: f32, sin: f32) -> (T, T) {
+    let (a, b) = (first.to_f32(), second.to_f32());
+    (T::from_f32(a.mul_add(cos, -(b * sin))), T::from_f32(b.mul_add(cos, a * sin)))
+}
