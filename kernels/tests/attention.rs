@@ -378,7 +378,7 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     let good = shape(1, (4, 4), (4, 2), 8);
     let (q, kv) = (on.up(&vec![0.0f32; 128]), on.up(&vec![0.0f32; 64]));
     let attempt = |shape: Shape, options: Options, k: usize| {
-        let (mut out, mut lse) = (on.up(&vec![7.0f32; 128]), on.up(&vec![7.0f32; 16]));
+        let (mut out, mut lse) = (on.up(&vec![7.0f32; 128]), on.up(&[7.0f32; 16]));
         let k = kv.view(..k).unwrap();
         let (o, l) = (out.as_view_mut(), lse.as_view_mut());
         let error = attention::forward(&on.stream, shape, options, q.as_view(), k, kv.as_view(), o, l).unwrap_err();
@@ -400,7 +400,7 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     assert!(text(attempt(good, infinite, 64)).contains("`scale` is inf"));
     let huge = Shape { batch: usize::MAX / 2, ..good };
     assert!(text(attempt(huge, CAUSAL, 64)).contains("more elements than memory can address"));
-    let (mut out, mut lse) = (on.up(&vec![7.0f32; 128]), on.up(&vec![7.0f32; 16]));
+    let (mut out, mut lse) = (on.up(&vec![7.0f32; 128]), on.up(&[7.0f32; 16]));
     let unequal = Shape { keys: 5, ..good };
     let (o, l) = (out.as_view_mut(), lse.as_view_mut());
     let error = attention::forward_packed(&on.stream, unequal, CAUSAL, q.as_view(), o, l).unwrap_err();
