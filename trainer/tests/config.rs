@@ -241,6 +241,28 @@ fn files_that_are_no_settings_are_refused_at_the_place() {
 }
 
 #[test]
+fn no_text_of_a_file_makes_it_panic() {
+    let text = "# a run\nlayers = 2\nlr = 1e-3\nmodel = \"llama\"\nexact = false\ndata = 'ü.txt'\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    let resolve = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        Config::resolve(&Inputs { file: Some(&path), ..Inputs::default() })
+    };
+    assert!(resolve(text.as_bytes()).is_ok());
+    for at in 0..text.len() {
+        for byte in [0, b'\n', b'=', b'"', b'[', b'-', b'9', 0xc3, 0xff] {
+            let mut bytes = text.as_bytes().to_vec();
+            bytes[at] = byte;
+            if let Err(error) = resolve(&bytes) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        let _ = resolve(&text.as_bytes()[..at]);
+    }
+}
+
+#[test]
 fn a_configuration_survives_its_file() {
     let given = "data x.bin out o model llama channels 96 heads 6 kv-heads 3 seed 18446744073709551615 lr 1e-7 \
                  micro-batch 2 threads 3 timeout 0.25 dtype bf16 clip 0 launch threads transport shm steps 17 \
@@ -284,6 +306,9 @@ fn a_resumed_run_takes_its_configuration_from_the_checkpoint() {
     assert_eq!(launched(&format!("resume {dir}"), 5).unwrap().ranks, 5);
     says(flags(&format!("resume {dir} ranks 10")), &["batch 9 (", "config.toml)", "ranks 10 (flag)"]);
 
+    // The run's own values may be repeated, so that the same command with --resume is accepted.
+    assert_eq!(flags(&format!("resume {dir} layers 3 batch 9 lr 3e-3")).unwrap().layers, 3);
+    says(flags(&format!("resume {dir} layers 4")), &["layers 4 (flag)", "which has 3;"]);
     for fixed in ["layers 4", "batch 8", "seed 2", "lr 0.1", "data x", "dtype bf16", "warmup 1"] {
         says(flags(&format!("resume {dir} {fixed}")), &[fixed, "(flag)", "cannot change", "ranks", "steps"]);
     }

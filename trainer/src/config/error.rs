@@ -90,9 +90,11 @@ pub enum ConfigError {
         /// The second.
         second: String,
     },
-    /// A setting that is part of a run's numbers and was given with `--resume`.
+    /// A setting that is part of a run's numbers and was given another value with `--resume`.
     #[error(
-        "{name} {value} ({origin}) cannot change when a run is resumed; leave it out, or start a new run ({free} may change)"
+        "{name} {value} ({origin}) cannot change when a run is resumed, which has {}; \
+         leave it out, or start a new run ({free} may change)",
+        .stored.as_deref().unwrap_or("the default")
     )]
     Resumed {
         /// The setting.
@@ -101,6 +103,8 @@ pub enum ConfigError {
         value: String,
         /// Where.
         origin: Origin,
+        /// The run's value, where one is stored.
+        stored: Option<String>,
         /// The names of those that may.
         free: String,
     },

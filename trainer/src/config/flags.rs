@@ -77,7 +77,7 @@ impl Flag {
 }
 
 /// Every setting, in the order of the help text.
-pub const FLAGS: &[Flag] = &[
+pub static FLAGS: &[Flag] = &[
     flag("data", "FILE|DIR", "Training data: a text file, a folder of them, or token ids (.bin, u16)", "built-in text"),
     flag("out", "DIR", "Folder for the log, the checkpoints and the events", "out").free(),
     flag("resume", "DIR", "Go on with the run of this folder, from its latest checkpoint or the one named", "").free(),

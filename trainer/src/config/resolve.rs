@@ -59,10 +59,11 @@ impl Config {
                 });
             }
         }
+        let stored = values.clone();
         values.layer(inputs.flags.iter().cloned(), &Origin::Flag)?;
         refuse_later(&values)?;
         if resume.is_some() {
-            refuse_fixed(&values)?;
+            refuse_changes(&values, &stored)?;
         }
         ranks_from_dp_and_launcher(&mut values, inputs.launched.as_ref())?;
         let config = build(&values, resume, inputs.launched.is_some())?;
@@ -147,15 +148,25 @@ fn refuse_later(values: &Values) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn refuse_fixed(values: &Values) -> Result<(), ConfigError> {
-    for (name, given) in values.iter() {
-        if given.origin == Origin::Flag && Flag::find(name).is_some_and(|flag| flag.status == Status::Fixed) {
+/// Refuses flags that would change a resumed run's numbers; the run's own values may be repeated.
+fn refuse_changes(values: &Values, stored: &Values) -> Result<(), ConfigError> {
+    for (name, given) in values.iter().filter(|(_, given)| given.origin == Origin::Flag) {
+        let before = stored.get(name).map(|stored| stored.value.clone());
+        let fixed = Flag::find(name).is_some_and(|flag| flag.status == Status::Fixed);
+        if fixed && !before.as_deref().is_some_and(|before| same(&given.value, before)) {
             let free: Vec<_> = FLAGS.iter().filter(|flag| flag.status == Status::Free).map(|flag| flag.name).collect();
             let (value, origin) = (given.value.clone(), given.origin.clone());
-            return Err(ConfigError::Resumed { name, value, origin, free: free.join(", ") });
+            return Err(ConfigError::Resumed { name, value, origin, stored: before, free: free.join(", ") });
         }
     }
     Ok(())
+}
+
+/// Whether two texts say the same: the same words, the same number, or the same path.
+fn same(given: &str, stored: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let path = |text: &str| std::path::absolute(text).ok();
+    given == stored || number(given).is_some_and(|n| number(stored) == Some(n)) || path(given) == path(stored)
 }
 
 /// `ranks`, `dp` and a launcher's world size say the same thing: one given is enough, two must agree.

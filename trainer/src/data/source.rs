@@ -177,32 +177,26 @@ fn is_bin(path: &Path) -> bool {
 
 /// Bytes before the first token of a `.bin`: none (nanoGPT) or llm.c's header, which is checked against the length.
 fn bin_header(file: &File, path: &Path, bytes: u64) -> Result<u64, DataError> {
-    let mut words = [0_u8; 12];
-    let unsupported = |what, fix| Err(DataError::Unsupported { path: path.into(), what, fix });
-    if bytes >= LLMC_HEADER_BYTES {
-        file.read_exact_at(&mut words, 0).map_err(|e| io_error(path, "read", e))?;
-        let word = |i: usize| u32::from_le_bytes([words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]]);
-        if word(0) == LLMC_WIDE_MAGIC {
-            return unsupported("this holds 32-bit tokens (llm.c)".into(), "give 16-bit tokens");
-        }
-        if word(0) == LLMC_MAGIC {
-            let tokens = (bytes - LLMC_HEADER_BYTES) as f64 / 2.0;
-            return match (word(1), f64::from(word(2)) == tokens) {
-                (1, true) => Ok(LLMC_HEADER_BYTES),
-                (1, false) => unsupported(
-                    format!("its header says {} tokens, and there are {tokens}", word(2)),
-                    "fetch or write the file again",
-                ),
-                (version, _) => {
-                    unsupported(format!("this is version {version} of llm.c's token file"), "give version 1")
-                }
-            };
-        }
-    }
     if !bytes.is_multiple_of(2) {
         return Err(DataError::OddLength { path: path.into(), bytes });
     }
-    Ok(0)
+    if bytes < LLMC_HEADER_BYTES {
+        return Ok(0);
+    }
+    let mut header = [0_u8; 12];
+    file.read_exact_at(&mut header, 0).map_err(|e| io_error(path, "read", e))?;
+    let word = |i: usize| u32::from_le_bytes([header[4 * i], header[4 * i + 1], header[4 * i + 2], header[4 * i + 3]]);
+    let tokens = (bytes - LLMC_HEADER_BYTES) / 2;
+    let (what, fix) = match (word(0), word(1), word(2)) {
+        (LLMC_MAGIC, 1, said) if u64::from(said) == tokens => return Ok(LLMC_HEADER_BYTES),
+        (LLMC_MAGIC, 1, said) => {
+            (format!("its header says {said} tokens, and there are {tokens}"), "fetch or write the file again")
+        }
+        (LLMC_MAGIC, version, _) => (format!("this is version {version} of llm.c's token file"), "give version 1"),
+        (LLMC_WIDE_MAGIC, ..) => ("this holds 32-bit tokens (llm.c)".into(), "give 16-bit tokens"),
+        _ => return Ok(0),
+    };
+    Err(DataError::Unsupported { path: path.into(), what, fix })
 }
 
 /// Tokens from their bytes, the first of which is byte `offset` of the file.
