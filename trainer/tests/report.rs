@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use warpweft_trainer::report::events::{Event, SessionLog, Summary, Value, What, frame, read_frames};
 use warpweft_trainer::report::trace::{Span, Trace, Track, decode, encode, write_chrome};
 use warpweft_trainer::report::{
-    Progress, ReportError, Reporter, StepRecord, bytes, grouped, memory_table, prepare, step_line,
+    Progress, ReportError, Reporter, StepRecord, bytes, grouped, memory_table, prepare, prepare_file, step_line,
 };
 
 fn record(step: u64) -> StepRecord {
@@ -190,9 +190,24 @@ fn a_folder_that_cannot_be_written_is_named_with_the_reason() {
 }
 
 #[test]
+fn a_trace_that_cannot_be_written_is_named_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    prepare_file(&path).unwrap();
+    assert!(!path.exists());
+    fs::write(&path, "earlier").unwrap();
+    prepare_file(&path).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "earlier");
+    for path in [folder.path().to_path_buf(), folder.path().join("none/trace.json")] {
+        let text = prepare_file(&path).unwrap_err().to_string();
+        assert!(text.contains(&format!("cannot write {}: ", path.display())), "{text}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_named() {
     let out = tempfile::tempdir().unwrap();
-    // A log that leads to a device that is always full.
+    // A trace that leads to a device that is always full.
     std::os::unix::fs::symlink("/dev/full", out.path().join("trace.json")).unwrap();
     let spans = vec![vec![span(Track::Compute, "forward", 0, 5)]];
     let error = write_chrome(&out.path().join("trace.json"), &spans).unwrap_err().to_string();

@@ -34,6 +34,19 @@ pub fn prepare(out: &Path) -> Result<(), ReportError> {
     written.and(removed).map_err(io_error(out, "write into the output folder"))
 }
 
+/// Checks in the same way that a single file (a trace) can be written; one that is there keeps its content.
+///
+/// # Errors
+/// The path and the operating system's reason.
+pub fn prepare_file(path: &Path) -> Result<(), ReportError> {
+    let was_there = path.exists();
+    File::options().create(true).append(true).open(path).map_err(io_error(path, "write"))?;
+    if !was_there {
+        fs::remove_file(path).map_err(io_error(path, "remove"))?;
+    }
+    Ok(())
+}
+
 /// Readies the folder for a new run: an earlier one's checkpoints are set aside (once: those set aside before are
 /// removed), so that `--resume` can never mix the two; its log and events are replaced.
 pub(super) fn start(out: &Path) -> Result<(), ReportError> {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use error::ReportError;
 use events::Events;
 use folder::io_error;
-pub use folder::{EVENTS_FOLDER, LOG_FILE, prepare};
+pub use folder::{EVENTS_FOLDER, LOG_FILE, prepare, prepare_file};
 pub use progress::{Progress, bytes, grouped, memory_table, step_line};
 pub use record::StepRecord;
 
