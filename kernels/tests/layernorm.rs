@@ -146,7 +146,7 @@ fn sum_abs(values: &[f64]) -> f64 {
 
 #[test]
 fn every_shape_and_storage_is_within_its_bound_and_the_same_for_every_thread_count() {
-    for (rows, channels) in [(1, 1), (5, 3), (3, 64), (300, 31), (33, 128), (768, 128), (2, 65_537)] {
+    for (rows, channels) in [(1, 1), (5, 3), (3, 64), (300, 31), (33, 128), (768, 128), (2, 65_537), (2500, 64)] {
         let case = Case::<f32>::new(rows, channels);
         case.check_forward();
         case.check_backward();

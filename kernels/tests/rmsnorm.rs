@@ -108,7 +108,7 @@ impl<T: Float> Case<T> {
 
 #[test]
 fn every_shape_and_storage_is_within_its_bound_and_the_same_for_every_thread_count() {
-    for (rows, channels) in [(1, 1), (5, 3), (300, 31), (768, 128), (2, 65_537)] {
+    for (rows, channels) in [(1, 1), (5, 3), (300, 31), (768, 128), (2, 65_537), (2500, 64)] {
         Case::<f32>::new(rows, channels).check();
     }
     for (rows, channels) in [(1, 1), (7, 65), (260, 48)] {

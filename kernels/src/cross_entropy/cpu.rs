@@ -32,7 +32,7 @@ pub(super) fn forward<T: Float>(
         lse.fill(f32::NEG_INFINITY);
         return Sum::default();
     }
-    let rows = rows_per_task(vocab);
+    let rows = rows_per_task(shape.rows, vocab);
     let mut partial = vec![0.0f64; shape.rows.div_ceil(rows)];
     let inputs = logits.chunks(rows * vocab).zip(targets.chunks(rows));
     let outputs = losses.chunks_mut(rows).zip(lse.chunks_mut(rows)).zip(&mut partial);
@@ -72,7 +72,7 @@ pub(super) fn backward<T: Float>(pool: &CpuPool, shape: Shape, logits: &mut [T],
     if vocab == 0 {
         return;
     }
-    let rows = rows_per_task(vocab);
+    let rows = rows_per_task(shape.rows, vocab);
     let scalars = all.targets.chunks(rows).zip(all.lse.chunks(rows));
     pool.for_each(logits.chunks_mut(rows * vocab).zip(scalars).collect(), |(logits, (targets, lse))| {
         vectorised(

@@ -18,7 +18,7 @@ pub(super) fn forward<T: Float>(
     if channels == 0 {
         return;
     }
-    let rows = rows_per_task(channels);
+    let rows = rows_per_task(ids.len(), channels);
     let tasks = ids.chunks(rows).zip(y.chunks_mut(rows * channels)).enumerate().collect();
     pool.for_each(tasks, |(task, (ids, y))| {
         vectorised(
@@ -53,7 +53,7 @@ pub(super) fn backward_table<T: Float>(pool: &CpuPool, shape: Shape, ids: &[u32]
     }
     let (starts, order) = rows_by_token(ids, shape.vocab);
     // Tasks of neighbouring table rows, closed when they have enough work.
-    let enough = rows_per_task(channels);
+    let enough = rows_per_task(ids.len(), channels);
     let (mut tasks, mut task, mut work) = (Vec::new(), Vec::new(), 0);
     for (span, gradient) in starts.windows(2).zip(dtable.chunks_exact_mut(channels)) {
         let rows = &order[span[0]..span[1]];
@@ -86,7 +86,7 @@ pub(super) fn backward_positions<T: Float>(pool: &CpuPool, shape: Shape, dy: &[T
     if channels == 0 || batch == 0 || tokens == 0 {
         return;
     }
-    let positions = rows_per_task(channels * batch);
+    let positions = rows_per_task(tokens, channels * batch);
     let tasks = dpositions[..tokens * channels].chunks_mut(positions * channels).enumerate().collect();
     pool.for_each(tasks, |(task, gradients)| {
         let mut sum = vec![0.0f64; channels];

@@ -4,7 +4,7 @@ use warpweft_device::{CpuPool, Float};
 
 use super::Shape;
 use crate::Write;
-use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, square, sums};
+use crate::reduce::{add_partials, rows_per_partial, rows_per_task, square, sum};
 use crate::simd::vectorised;
 
 pub(super) struct Forward<'a, T> {
@@ -33,7 +33,7 @@ pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, eps: f32, all: For
         rstd.fill(1.0 / eps.sqrt());
         return;
     }
-    let rows = rows_per_task(channels);
+    let rows = rows_per_task(shape.rows, channels);
     let rows_in = x.chunks(rows * channels).zip(y.chunks_mut(rows * channels));
     let tasks = rows_in.zip(mean.chunks_mut(rows).zip(rstd.chunks_mut(rows))).collect();
     pool.for_each(tasks, |((x, y), (mean, rstd))| {
@@ -53,9 +53,9 @@ pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, eps: f32, all: For
 #[inline(always)]
 fn forward_row<T: Float>(eps: f32, x: &[T], w: &[T], b: &[T], y: &mut [T]) -> (f32, f32) {
     let channels = x.len() as f64;
-    let [sum] = sums([x], |[x]| [f64::from(x)]);
-    let mean = (sum / channels) as f32;
-    let [squares] = sums([x], |[x]| [square(x - mean)]);
+    let total = sum([x], |[x]| f64::from(x));
+    let mean = (total / channels) as f32;
+    let squares = sum([x], |[x]| square(x - mean));
     let rstd = (1.0 / (squares / channels + f64::from(eps)).sqrt()) as f32;
     for (((y, x), w), b) in y.iter_mut().zip(x).zip(w).zip(b) {
         *y = T::from_f32(((x.to_f32() - mean) * rstd).mul_add(w.to_f32(), b.to_f32()));
@@ -75,7 +75,7 @@ pub(super) fn backward_input<T: Float>(
     if channels == 0 {
         return;
     }
-    let rows = rows_per_task(channels);
+    let rows = rows_per_task(shape.rows, channels);
     let rows_in = saved.x.chunks(rows * channels).zip(saved.dy.chunks(rows * channels));
     let scalars = saved.mean.chunks(rows).zip(saved.rstd.chunks(rows));
     let tasks = rows_in.zip(scalars).zip(dx.chunks_mut(rows * channels)).collect();
@@ -95,10 +95,8 @@ pub(super) fn backward_input<T: Float>(
 #[inline(always)]
 fn backward_row<T: Float>(x: &[T], dy: &[T], w: &[T], mean: f32, rstd: f32, write: Write, dx: &mut [T]) {
     let channels = x.len() as f64;
-    let [g, gx] = sums([dy, x, w], |[dy, x, w]| {
-        let g = dy * w;
-        [f64::from(g), f64::from(g * ((x - mean) * rstd))]
-    });
+    let g = sum([dy, w], |[dy, w]| f64::from(dy * w));
+    let gx = sum([dy, x, w], |[dy, x, w]| f64::from(dy * w * ((x - mean) * rstd)));
     let (avg_g, avg_gx) = ((g / channels) as f32, (gx / channels) as f32);
     let gradient = |x: &T, dy: &T, w: &T| {
         let xhat = (x.to_f32() - mean) * rstd;
@@ -122,7 +120,7 @@ pub(super) fn backward_weight<T: Float>(
     if channels == 0 || shape.rows == 0 {
         return;
     }
-    let rows = ROWS_PER_PARTIAL;
+    let rows = rows_per_partial(shape.rows, channels);
     // For each block of rows the partial sums of dw, then those of db.
     let mut partials = vec![0.0f64; shape.rows.div_ceil(rows) * 2 * channels];
     let rows_in = saved.x.chunks(rows * channels).zip(saved.dy.chunks(rows * channels));

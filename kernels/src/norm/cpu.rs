@@ -2,13 +2,11 @@
 
 use warpweft_device::CpuPool;
 
+use crate::reduce;
 use crate::simd::vectorised;
 
 /// Elements of a chunk.
 const CHUNK: usize = 16 * 1024;
-
-/// Independent partial sums within a chunk.
-const LANES: usize = 32;
 
 pub(super) fn sum_of_squares(pool: &CpuPool, tensors: &[&[f32]]) -> f64 {
     let chunks: Vec<&[f32]> = tensors.iter().flat_map(|tensor| tensor.chunks(CHUNK)).collect();
@@ -16,25 +14,10 @@ pub(super) fn sum_of_squares(pool: &CpuPool, tensors: &[&[f32]]) -> f64 {
     pool.for_each(chunks.into_iter().zip(&mut sums).collect(), |(chunk, sum)| {
         *sum = vectorised(
             #[inline(always)]
-            || chunk_sum(chunk),
+            || reduce::sum([chunk], |[x]| reduce::square(x)),
         );
     });
     sums.iter().sum()
-}
-
-#[inline(always)]
-fn chunk_sum(chunk: &[f32]) -> f64 {
-    let mut partial = [0.0f64; LANES];
-    let (whole, rest) = chunk.as_chunks::<LANES>();
-    for values in whole {
-        for (partial, value) in partial.iter_mut().zip(values) {
-            *partial += f64::from(*value) * f64::from(*value);
-        }
-    }
-    for (partial, value) in partial.iter_mut().zip(rest) {
-        *partial += f64::from(*value) * f64::from(*value);
-    }
-    partial.iter().sum()
 }
 
 pub(super) fn scale(pool: &CpuPool, tensors: Vec<&mut [f32]>, factor: f32) {

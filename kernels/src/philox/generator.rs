@@ -51,7 +51,13 @@ impl Philox4x32 {
     /// A number in [0, 1), one of the 2^24 multiples of 2^-24: exact in f32.
     #[inline(always)]
     pub const fn uniform(self, index: u64) -> f32 {
-        (self.word(index) >> 8) as f32 * (1.0 / 16_777_216.0)
+        Self::unit(self.word(index))
+    }
+
+    /// The upper 24 bits of a word as a fraction.
+    #[inline(always)]
+    pub(super) const fn unit(word: u32) -> f32 {
+        (word >> 8) as f32 * (1.0 / 16_777_216.0)
     }
 
     /// A number of the standard normal distribution, by Box and Muller's transform in f64 of two uniform numbers of 53
@@ -59,21 +65,22 @@ impl Philox4x32 {
     ///
     /// The logarithm, sine and cosine are the platform's, so its f64 may differ in the last bit between platforms.
     pub fn normal(self, index: u64) -> f64 {
-        let (cosine, sine) = self.normal_pair(index / 2);
-        if index.is_multiple_of(2) { cosine } else { sine }
+        self.normal_pair(index / 2)[(index % 2) as usize]
     }
 
     /// The normal numbers at indices `2 * position` and `2 * position + 1`.
-    pub(super) fn normal_pair(self, position: u64) -> (f64, f64) {
+    #[inline(always)]
+    pub(super) fn normal_pair(self, position: u64) -> [f64; 2] {
         let [a, b, c, d] = self.block(position);
         // In (0, 1], so that the logarithm is finite.
         let radius = (-2.0 * (1.0 - fraction(a, b)).ln()).sqrt();
         let (sine, cosine) = (std::f64::consts::TAU * fraction(c, d)).sin_cos();
-        (radius * cosine, radius * sine)
+        [radius * cosine, radius * sine]
     }
 }
 
 /// A number in [0, 1) of 53 bits: the upper ones of `high`, then `low`.
+#[inline(always)]
 fn fraction(low: u32, high: u32) -> f64 {
     let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
     bits as f64 * (1.0 / (1u64 << 53) as f64)

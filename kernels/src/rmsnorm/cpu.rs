@@ -4,7 +4,7 @@ use warpweft_device::{CpuPool, Float};
 
 use super::Shape;
 use crate::Write;
-use crate::reduce::{ROWS_PER_PARTIAL, add_partials, rows_per_task, square, sums};
+use crate::reduce::{add_partials, rows_per_partial, rows_per_task, square, sum};
 use crate::simd::vectorised;
 
 /// What the backward calls read of each row.
@@ -29,7 +29,7 @@ pub(super) fn forward<T: Float>(
         rstd.fill(1.0 / eps.sqrt());
         return;
     }
-    let rows = rows_per_task(channels);
+    let rows = rows_per_task(shape.rows, channels);
     let tasks = x.chunks(rows * channels).zip(y.chunks_mut(rows * channels)).zip(rstd.chunks_mut(rows)).collect();
     pool.for_each(tasks, |((x, y), rstd)| {
         vectorised(
@@ -45,7 +45,7 @@ pub(super) fn forward<T: Float>(
 
 #[inline(always)]
 fn forward_row<T: Float>(eps: f32, x: &[T], w: &[T], y: &mut [T]) -> f32 {
-    let [squares] = sums([x], |[x]| [square(x)]);
+    let squares = sum([x], |[x]| square(x));
     let rstd = (1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt()) as f32;
     for ((y, x), w) in y.iter_mut().zip(x).zip(w) {
         *y = T::from_f32(x.to_f32() * rstd * w.to_f32());
@@ -65,7 +65,7 @@ pub(super) fn backward_input<T: Float>(
     if channels == 0 {
         return;
     }
-    let rows = rows_per_task(channels);
+    let rows = rows_per_task(shape.rows, channels);
     let rows_in = saved.x.chunks(rows * channels).zip(saved.dy.chunks(rows * channels));
     let tasks = rows_in.zip(saved.rstd.chunks(rows)).zip(dx.chunks_mut(rows * channels)).collect();
     pool.for_each(tasks, |(((x, dy), rstd), dx)| {
@@ -83,7 +83,7 @@ pub(super) fn backward_input<T: Float>(
 
 #[inline(always)]
 fn backward_row<T: Float>(x: &[T], dy: &[T], w: &[T], rstd: f32, write: Write, dx: &mut [T]) {
-    let [gx] = sums([dy, x, w], |[dy, x, w]| [f64::from(dy * w * (x * rstd))]);
+    let gx = sum([dy, x, w], |[dy, x, w]| f64::from(dy * w * (x * rstd)));
     let avg_gx = (gx / x.len() as f64) as f32;
     let gradient = |x: &T, dy: &T, w: &T| {
         let xhat = x.to_f32() * rstd;
@@ -101,7 +101,7 @@ pub(super) fn backward_weight<T: Float>(pool: &CpuPool, shape: Shape, saved: Sav
     if channels == 0 || shape.rows == 0 {
         return;
     }
-    let rows = ROWS_PER_PARTIAL;
+    let rows = rows_per_partial(shape.rows, channels);
     let mut partials = vec![0.0f64; shape.rows.div_ceil(rows) * channels];
     let rows_in = saved.x.chunks(rows * channels).zip(saved.dy.chunks(rows * channels));
     let tasks = rows_in.zip(saved.rstd.chunks(rows)).zip(partials.chunks_mut(channels)).collect();

@@ -6,7 +6,7 @@ use super::online::Normaliser;
 use super::{Options, Shape};
 use crate::Write;
 use crate::elementary::exp;
-use crate::reduce::{rows_per_task, sums};
+use crate::reduce::{rows_per_task, sum};
 use crate::simd::vectorised;
 
 pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, options: Options, x: &[T], y: &mut [T]) {
@@ -14,7 +14,7 @@ pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, options: Options, 
     if columns == 0 {
         return;
     }
-    let rows = rows_per_task(columns);
+    let rows = rows_per_task(shape.rows, columns);
     let tasks = x.chunks(rows * columns).zip(y.chunks_mut(rows * columns)).enumerate().collect();
     pool.for_each(tasks, |(task, (x, y))| {
         vectorised(
@@ -57,7 +57,7 @@ pub(super) fn backward<T: Float>(
     if columns == 0 {
         return;
     }
-    let rows = rows_per_task(columns);
+    let rows = rows_per_task(shape.rows, columns);
     let inputs = dy.chunks(rows * columns).zip(y.chunks(rows * columns));
     let tasks = inputs.zip(dx.chunks_mut(rows * columns)).enumerate().collect();
     pool.for_each(tasks, |(task, ((dy, y), dx))| {
@@ -80,8 +80,7 @@ pub(super) fn backward<T: Float>(
 
 #[inline(always)]
 fn backward_row<T: Float>(dy: &[T], y: &[T], scale: f32, write: Write, dx: &mut [T]) {
-    let [dot] = sums([dy, y], |[dy, y]| [f64::from(dy * y)]);
-    let dot = dot as f32;
+    let dot = sum([dy, y], |[dy, y]| f64::from(dy * y)) as f32;
     let gradient = |dy: &T, y: &T| scale * y.to_f32() * (dy.to_f32() - dot);
     let elements = dx.iter_mut().zip(dy).zip(y);
     match write {

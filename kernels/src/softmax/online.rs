@@ -3,7 +3,7 @@
 use warpweft_device::Float;
 
 use crate::elementary::exp;
-use crate::reduce::sums;
+use crate::reduce;
 
 /// Elements taken at once: they stay in the first cache between finding their maximum and summing.
 const BLOCK: usize = 2048;
@@ -32,7 +32,7 @@ impl Normaliser {
                 max = largest;
             }
             let shift = finite_or_zero(max);
-            sum += sums([block], |[x]| [f64::from(exp(x * scale - shift))])[0];
+            sum += reduce::sum([block], |[x]| f64::from(exp(x * scale - shift)));
         }
         Self { max, sum }
     }
