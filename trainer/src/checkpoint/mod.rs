@@ -10,7 +10,8 @@
 //!                        /manifest.check   the manifest's own seal
 //! ```
 //! A checkpoint is written under a temporary name, flushed to the disk, renamed, and only then named by `latest`, which
-//! is itself replaced by a rename: whatever happens in between, `latest` names a complete checkpoint.
+//! is itself replaced by a rename: whatever happens in between, `latest` names a complete checkpoint. (One exception: a
+//! step that is written again, by a run that was resumed from an earlier one, replaces its folder in two renames.)
 
 mod error;
 mod folder;

@@ -141,10 +141,10 @@ fn fill(folder: &Path, snapshot: &Snapshot) -> Result<String, CheckpointError> {
 pub(super) fn write(checkpoints: &Path, snapshot: &Snapshot) -> Result<PathBuf, CheckpointError> {
     check(snapshot)?;
     fs::create_dir_all(checkpoints).map_err(|e| io_error(checkpoints, "create", e))?;
+    clear_leftovers(checkpoints)?;
     let name = step_name(snapshot.step);
     let (partial, whole) = (checkpoints.join(format!(".{name}.partial")), checkpoints.join(&name));
     let before = marked(checkpoints);
-    clear(&partial)?;
     fs::create_dir(&partial).map_err(|e| io_error(&partial, "create", e))?;
     let manifest = match fill(&partial, snapshot) {
         Ok(manifest) => manifest,
@@ -154,13 +154,25 @@ pub(super) fn write(checkpoints: &Path, snapshot: &Snapshot) -> Result<PathBuf, 
             return Err(error);
         }
     };
-    // A step that is written again (a run resumed from before it) replaces the old one.
-    clear(&whole)?;
+    if whole.exists() {
+        let old = checkpoints.join(format!(".{name}.old"));
+        fs::rename(&whole, &old).map_err(|e| io_error(&whole, "move the old checkpoint from", e))?;
+    }
     fs::rename(&partial, &whole).map_err(|e| io_error(&whole, "rename the finished checkpoint to", e))?;
     sync_folder(checkpoints)?;
     mark(checkpoints, &marker_text(&name, manifest.as_bytes()))?;
     prune(checkpoints, &name, before.as_deref())?;
+    clear_leftovers(checkpoints)?;
     Ok(whole)
+}
+
+/// Removes what is under a temporary name: left by a run that was killed, or replaced.
+fn clear_leftovers(checkpoints: &Path) -> Result<(), CheckpointError> {
+    let entries = fs::read_dir(checkpoints).map_err(|e| io_error(checkpoints, "list", e))?;
+    for entry in entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".step-")) {
+        clear(&entry.path())?;
+    }
+    Ok(())
 }
 
 /// Replaces the marker: by a rename, so that it is the old one or the new one at every moment.
