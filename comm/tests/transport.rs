@@ -1,11 +1,26 @@
 //! Every transport is the same reliable, ordered stream of bytes.
 #![forbid(unsafe_code)]
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use warpweft_comm::bootstrap::{Bootstrap, threads};
-use warpweft_comm::transport::{LinkError, Setup, Transport, TransportKind, Want, connect};
+use warpweft_comm::transport::{Exchange, LinkError, Setup, Transport, TransportKind, Want, connect};
 use warpweft_comm::{CommError, Health};
+
+/// An exchange that shows what passes through it.
+struct Tapped<F> {
+    inner: Box<dyn Exchange + Send>,
+    seen: F,
+}
+
+impl<F: FnMut(&[u8])> Exchange for Tapped<F> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        (self.seen)(bytes);
+        self.inner.all_gather(bytes)
+    }
+}
 
 const KINDS: [TransportKind; 3] = [TransportKind::Thread, TransportKind::Shm, TransportKind::Tcp];
 const SLICE: Duration = Duration::from_millis(50);
@@ -258,4 +273,45 @@ fn a_rank_that_never_comes_is_named_after_the_timeout() {
     first.timeout = Duration::from_millis(150);
     let error = open(TransportKind::Auto, &mut first).err().expect("alone").to_string();
     assert!(error.contains("missing: 1, 2, 3"), "{error}");
+}
+
+/// The port in a message of the set-up, if it names one.
+fn port_in(message: &[u8]) -> Option<u16> {
+    let text = String::from_utf8_lossy(message).into_owned();
+    let (_, rest) = text.split_once("\"127.0.0.1:")?;
+    rest.split('"').next()?.parse().ok()
+}
+
+#[test]
+fn strangers_at_a_data_port_are_hung_up_on_and_counted() {
+    let site = std::sync::Mutex::new(None);
+    std::thread::scope(|scope| {
+        for mut bootstrap in threads(3).expect("ranks") {
+            let site = &site;
+            scope.spawn(move || {
+                let (rank, mut half_open) = (bootstrap.rank, None);
+                let mut attack = |message: &[u8]| {
+                    let Some(port) = port_in(message).filter(|_| rank == 0) else { return };
+                    half_open = Some(TcpStream::connect(("127.0.0.1", port)).expect("an open port"));
+                    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0xFF; 4096], b"WARP"] {
+                        let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("an open port");
+                        stranger.write_all(bytes).expect("open");
+                        stranger.shutdown(Shutdown::Write).expect("open");
+                        // Hung up on without an answer; unread bytes make that a reset.
+                        assert_eq!(stranger.read(&mut [0; 1]).unwrap_or(0), 0);
+                    }
+                };
+                let Bootstrap { world, health, timeout, site: own, exchange, .. } = &mut bootstrap;
+                let inner = std::mem::replace(exchange, Bootstrap::alone().exchange);
+                let mut tapped = Tapped { inner, seen: &mut attack };
+                let (health, timeout, world) = (&*health, *timeout, *world);
+                let setup = Setup { rank, world, exchange: &mut tapped, health, timeout, site: own };
+                let transport = connect(TransportKind::Tcp, setup).expect("a transport, in spite of them");
+                assert!(transport.address((rank + 1) % 3).starts_with("127.0.0.1:"));
+                *site.lock().expect("unpoisoned") = Some(own.clone());
+            });
+        }
+    });
+    let notices = site.into_inner().expect("unpoisoned").expect("ranks").notices.take();
+    assert!(notices.iter().any(|line| line.contains("GET / HT") && line.ends_with("(2 times)")), "{notices:?}");
 }

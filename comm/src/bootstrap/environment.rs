@@ -1,11 +1,5 @@
 //! A job whose ranks are told by environment variables who they are: torchrun's, or those of our own launcher.
-//!
-//! | variable | meaning |
-//! |---|---|
-//! | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT` | torchrun's: all or none. Rank 0 opens the rendezvous there; when `TORCHELASTIC_USE_AGENT_STORE` is `True` torchrun itself listens on that port, and ours is the next one |
-//! | `WARPWEFT_RANK`, `WARPWEFT_WORLD_SIZE`, `WARPWEFT_LOCAL_RANK`, `WARPWEFT_RENDEZVOUS` | our launcher's: all or none, and not together with torchrun's |
-//! | `WARPWEFT_SECRET` | the job's secret, 64 hexadecimal digits; else the user's own in `~/.config/warpweft/secret` |
-//! | `WARPWEFT_TIMEOUT` | seconds until a wait fails; 600 if unset |
+//! The variables are listed at the head of [`super`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::time::Duration;
@@ -30,9 +24,7 @@ pub(super) const FOREIGN: [&str; 5] = TORCHRUN;
 
 /// Joins the job that the environment describes, if it describes one. Returns when all ranks have joined.
 ///
-/// The variables are in the table at the head of this module's source and in the guide: torchrun's `RANK`, `WORLD_SIZE`,
-/// `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`, or our launcher's `WARPWEFT_RANK`, `WARPWEFT_WORLD_SIZE`,
-/// `WARPWEFT_LOCAL_RANK`, `WARPWEFT_RENDEZVOUS`; `WARPWEFT_SECRET` and `WARPWEFT_TIMEOUT` are optional with both.
+/// The variables are listed in [the module's page](crate::bootstrap).
 ///
 /// # Errors
 /// [`CommError::Config`] for variables that are missing, malformed, or contradict each other or the rendezvous; a failure

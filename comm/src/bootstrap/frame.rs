@@ -21,7 +21,7 @@ pub(super) enum Frame {
     Gathered { round: u64, parts: Vec<Vec<u8>> },
     /// The exchange failed: these ranks did not come.
     Missing { round: u64, ranks: Vec<usize>, after_ms: u64 },
-    /// From the rendezvous: something ended the job. From a rank: it aborts.
+    /// From the rendezvous: something ended the job. From a rank: it aborts, or panics.
     Verdict(Verdict),
     /// The sender leaves in order.
     Goodbye,

@@ -16,7 +16,7 @@ use crate::CommError;
 use crate::notice::Notices;
 
 /// A connection that closes waits this long for the word of how its process ended, which says more.
-const WORD: Duration = Duration::from_millis(500);
+const WORD: Duration = Duration::from_millis(700);
 /// How often children are looked at where the kernel cannot tell when one ends.
 const LOOK: Duration = Duration::from_millis(10);
 

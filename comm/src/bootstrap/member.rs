@@ -228,10 +228,15 @@ impl Exchange for Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.line.leaving.store(true, Ordering::Release);
-        if !std::thread::panicking() {
-            // If it cannot be sent the connection is gone, and the goodbye with it.
-            let _ = self.line.send(&Frame::Goodbye);
-        }
+        let last = if std::thread::panicking() {
+            // Long before the process has unwound and ended, the others know.
+            let how = format!("process {} panicked", std::process::id());
+            Frame::Verdict(Verdict::Died { rank: self.rank, how })
+        } else {
+            Frame::Goodbye
+        };
+        // If it cannot be sent the connection is gone, which the others hear of too.
+        let _ = self.line.send(&last);
         // Wakes the monitor, which sees that this was meant. What was sent still arrives.
         let _ = self.line.stream.shutdown(Shutdown::Both);
         if let Some(monitor) = self.monitor.take() {

@@ -1,4 +1,14 @@
 //! Finding the ranks of a job, proving that they belong to it, and watching whether they live.
+//!
+//! Three ways lead to a [`Bootstrap`]: [`threads`] makes all ranks of a job in this process; [`launch`] starts a process
+//! for each; [`from_env`] joins the job that the environment describes, whether that launcher or torchrun wrote it:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT` | torchrun's: all or none. Rank 0 opens the rendezvous there; when `TORCHELASTIC_USE_AGENT_STORE` is `True` torchrun itself listens on that port, and ours is the next one |
+//! | `WARPWEFT_RANK`, `WARPWEFT_WORLD_SIZE`, `WARPWEFT_LOCAL_RANK`, `WARPWEFT_RENDEZVOUS` | our launcher's: all or none, and not together with torchrun's |
+//! | `WARPWEFT_SECRET` | the job's secret, 64 hexadecimal digits; else the user's own, made on first use in `warpweft/secret` below `$XDG_CONFIG_HOME` or `~/.config`, readable by its owner only. Hosts without a shared home need the variable |
+//! | `WARPWEFT_TIMEOUT` | seconds until a wait fails; 600 if unset |
 
 mod door;
 mod environment;

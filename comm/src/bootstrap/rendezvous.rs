@@ -111,8 +111,17 @@ struct Member {
     who: String,
     heard: Instant,
     part: Option<Vec<u8>>,
-    /// Its connection has closed: dead at this time, unless its launcher says earlier how it ended.
-    closed: Option<(Instant, String)>,
+    end: End,
+}
+
+/// The signs that a rank has ended. Two come, in any order: its connection closes, and its launcher, if it has one, says
+/// how its process ended. Only after the close it is certain that no goodbye is still on its way.
+#[derive(Default)]
+struct End {
+    closed: bool,
+    told: bool,
+    /// When one sign alone must do, and what it says.
+    due: Option<(Instant, String)>,
 }
 
 struct State {
@@ -167,7 +176,7 @@ impl State {
 
     /// When something is due even if nothing comes.
     fn next_look(&self) -> Instant {
-        let closed = self.members().filter_map(|(_, member)| member.closed.as_ref().map(|(due, _)| *due));
+        let closed = self.members().filter_map(|(_, member)| member.end.due.as_ref().map(|(due, _)| *due));
         let gather = self.deadline.iter().map(|(due, _)| *due);
         let soonest = Instant::now() + PING;
         closed.chain(gather).fold(soonest, Instant::min)
@@ -176,8 +185,8 @@ impl State {
     /// Acts on what has become due.
     fn look(&mut self) {
         let now = Instant::now();
-        let due = |(rank, member): (usize, &Member)| match &member.closed {
-            Some((due, how)) => (now >= *due).then(|| (rank, how.clone())),
+        let due = |(rank, member): (usize, &Member)| match &member.end.due {
+            Some((due, how)) => (member.end.closed && member.end.told || now >= *due).then(|| (rank, how.clone())),
             None if now.duration_since(member.heard) > SILENCE => {
                 Some((rank, format!("it has been silent for {} s", SILENCE.as_secs())))
             }
@@ -210,7 +219,7 @@ impl State {
                 }
                 Ok(stream) => {
                     let who = format!("process {} at {address}", claim.process);
-                    let member = Member { stream, who, heard: Instant::now(), part: None, closed: None };
+                    let member = Member { stream, who, heard: Instant::now(), part: None, end: End::default() };
                     self.places[claim.rank] = Place::Present(member);
                 }
             },
@@ -277,6 +286,7 @@ impl State {
                 self.gathered(Duration::from_millis(timeout_ms));
             }
             Frame::Verdict(Verdict::Aborted { reason, .. }) => self.end(Verdict::Aborted { by: rank, reason }),
+            Frame::Verdict(Verdict::Died { how, .. }) => self.died(rank, &how),
             Frame::Goodbye => {
                 self.places[rank] = Place::Left;
                 self.stop_waiting_for_the_left();
@@ -319,18 +329,23 @@ impl State {
     }
 
     fn closed(&mut self, rank: usize, how: String) {
-        let grace = self.settings.grace;
+        let due = Instant::now() + self.settings.grace;
         if let Some(member) = self.member(rank) {
+            member.end.closed = true;
             let how = format!("{how} ({})", member.who);
-            member.closed = Some((Instant::now() + grace, how));
+            // The launcher's word, if it has come, says more.
+            member.end.due.get_or_insert((due, how));
         }
     }
 
     fn process_ended(&mut self, rank: usize, how: String) {
-        match self.places.get(rank) {
-            Some(Place::Absent) => self.died(rank, &format!("{how} before it joined")),
-            Some(Place::Present(_)) => self.died(rank, &how),
-            Some(Place::Left | Place::Dead) | None => {}
+        let due = Instant::now() + self.settings.grace;
+        if let Some(Place::Absent) = self.places.get(rank) {
+            return self.died(rank, &format!("{how} before it joined"));
+        }
+        if let Some(member) = self.member(rank) {
+            member.end.told = true;
+            member.end.due = Some((due, how));
         }
     }
 
@@ -364,5 +379,69 @@ impl State {
                 self.settings.notices.add(format!("{} took no message: {error}", member.who));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server's state with one of two ranks present, and that rank's end of the connection.
+    fn state(grace: Duration) -> (State, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let rank = TcpStream::connect(listener.local_addr().expect("bound")).expect("open");
+        let stream = listener.accept().expect("called").0;
+        let settings = Settings { world: 2, secret: Secret::unused(), notices: Notices::default(), grace };
+        let mut state = State::new(settings, channel().0);
+        let (who, heard) = ("process 7 at an address".to_owned(), Instant::now());
+        state.places[0] = Place::Present(Member { stream, who, heard, part: None, end: End::default() });
+        (state, rank)
+    }
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_goodbye_that_arrives_after_the_word_of_the_end_still_counts() {
+        let (mut state, _rank) = state(LONG);
+        state.process_ended(0, "process 7 ended with exit status 0".into());
+        state.look();
+        assert_eq!(state.verdict, None);
+        state.hear(0, Frame::Goodbye);
+        state.closed(0, "connection closed".into());
+        state.look();
+        assert_eq!(state.verdict, None);
+        assert!(matches!(state.places[0], Place::Left));
+    }
+
+    #[test]
+    fn the_launchers_word_is_preferred_in_either_order_and_not_waited_for_without_a_launcher() {
+        let word = "process 7 was killed by signal 9";
+        for word_first in [true, false] {
+            let (mut state, _rank) = state(LONG);
+            if word_first {
+                state.process_ended(0, word.into());
+            }
+            state.closed(0, "connection closed".into());
+            if !word_first {
+                state.look();
+                assert_eq!(state.verdict, None);
+                state.process_ended(0, word.into());
+            }
+            state.look();
+            assert_eq!(state.verdict, Some(Verdict::Died { rank: 0, how: word.into() }));
+        }
+        let (mut state, _rank) = state(Duration::ZERO);
+        state.closed(0, "connection closed".into());
+        state.look();
+        let how = "connection closed (process 7 at an address)".into();
+        assert_eq!(state.verdict, Some(Verdict::Died { rank: 0, how }));
+    }
+
+    #[test]
+    fn a_rank_that_left_is_not_waited_for() {
+        let (mut state, _rank) = state(LONG);
+        state.places[1] = Place::Left;
+        state.hear(0, Frame::Gather { round: 0, timeout_ms: 60_000, part: Vec::new() });
+        assert!(matches!(state.verdict, Some(Verdict::Died { rank: 1, .. })));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::shm::{self, Token};
+use super::shm::{self, Backing, Token};
 use super::{Exchange, Transport, TransportKind, tcp, thread};
 use crate::bootstrap::{Site, random_bytes};
 use crate::{Cause, CommError, Failure, Health};
@@ -106,18 +106,28 @@ pub fn connect(kind: TransportKind, mut setup: Setup<'_>) -> Result<Box<dyn Tran
     }
     match choose(kind, &facts)? {
         TransportKind::Thread => thread::connect(&mut setup, &facts),
-        TransportKind::Shm => match shm::connect(&mut setup, &facts)? {
-            Ok(transport) => Ok(transport),
-            Err(reason) if kind == TransportKind::Auto => {
-                setup.site.notices.add(format!("shared memory cannot be had, tcp is used, which is slower: {reason}"));
-                tcp::connect(&mut setup, &facts)
-            }
-            Err(reason) => Err(CommError::System {
-                what: "shared memory among the ranks (free some, or use transport tcp)".into(),
-                reason,
-            }),
-        },
+        TransportKind::Shm => share(kind, &mut setup, &facts, &Backing::choices()),
         TransportKind::Tcp | TransportKind::Auto => tcp::connect(&mut setup, &facts),
+    }
+}
+
+/// Shared memory, or tcp where there is none and the choice is ours.
+fn share(
+    kind: TransportKind,
+    setup: &mut Setup<'_>,
+    facts: &[Facts],
+    backings: &[Backing],
+) -> Result<Box<dyn Transport>, CommError> {
+    match shm::connect(setup, facts, backings)? {
+        Ok(transport) => Ok(transport),
+        Err(reason) if kind == TransportKind::Auto => {
+            setup.site.notices.add(format!("shared memory cannot be had, tcp is used, which is slower: {reason}"));
+            tcp::connect(setup, facts)
+        }
+        Err(reason) => Err(CommError::System {
+            what: "shared memory among the ranks (free some, or use transport tcp)".into(),
+            reason,
+        }),
     }
 }
 
@@ -177,5 +187,55 @@ impl Transport for Alone {
 
     fn park(&mut self, _wanted: &[super::Want], timeout: Duration) {
         std::thread::sleep(timeout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::{Bootstrap, threads};
+
+    /// What `share` comes to with these backings, on each of three ranks, and what the user hears.
+    fn shared(kind: TransportKind, backings: &[Backing]) -> Vec<(Result<TransportKind, String>, Vec<String>)> {
+        let rank = |mut bootstrap: Bootstrap| {
+            let Bootstrap { rank, world, health, timeout, site, exchange, .. } = &mut bootstrap;
+            let mut setup =
+                Setup { rank: *rank, world: *world, exchange: &mut **exchange, health, timeout: *timeout, site };
+            let facts = vec![Facts::gather(kind, site).expect("facts"); *world];
+            let opened = share(kind, &mut setup, &facts, backings);
+            let told = opened.map(|transport| transport.kind()).map_err(|error| error.to_string());
+            // All have added their notices, which they share, before one takes them.
+            setup.exchange.all_gather(&[]).expect("all are here");
+            (told, setup.site.notices.take())
+        };
+        std::thread::scope(|scope| {
+            let ranks = threads(3).expect("ranks").into_iter();
+            let ranks: Vec<_> = ranks.map(|bootstrap| scope.spawn(move || rank(bootstrap))).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        })
+    }
+
+    #[test]
+    fn too_little_shared_memory_means_tcp_with_a_warning_or_an_error_with_the_numbers() {
+        let needed = shm::segment_bytes(3).to_string();
+        let small = [Backing::Folder { path: "/dev/shm".into(), most_bytes: 65536 }];
+        let told = shared(TransportKind::Auto, &small);
+        assert!(told.iter().all(|(kind, _)| *kind == Ok(TransportKind::Tcp)), "{told:?}");
+        let warnings: Vec<&String> = told.iter().flat_map(|(_, notices)| notices).collect();
+        assert!(warnings.iter().any(|line| line.contains("tcp is used") && line.contains(&needed)), "{warnings:?}");
+        for (told, _) in shared(TransportKind::Shm, &small) {
+            let error = told.expect_err("too small");
+            assert!(error.contains(&needed) && error.contains("65536 free"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_serves_where_a_memfd_cannot_and_is_gone_once_all_have_it() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("/dev/shm");
+        let none = Backing::Folder { path: folder.path().join("none"), most_bytes: u64::MAX };
+        let file = Backing::Folder { path: folder.path().into(), most_bytes: u64::MAX };
+        let told = shared(TransportKind::Shm, &[none, file]);
+        assert!(told.iter().all(|(kind, _)| *kind == Ok(TransportKind::Shm)), "{told:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("it").count(), 0);
     }
 }

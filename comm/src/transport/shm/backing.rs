@@ -21,7 +21,7 @@ const STALE: Duration = Duration::from_secs(60);
 
 /// Where a segment's bytes live.
 #[derive(Clone, Debug)]
-pub(super) enum Backing {
+pub(in crate::transport) enum Backing {
     Memfd,
     /// A file in a folder of a memory file system, which must have this much room left, whatever the system says.
     Folder {
@@ -31,7 +31,8 @@ pub(super) enum Backing {
 }
 
 impl Backing {
-    pub(super) fn choices() -> [Self; 2] {
+    /// What is tried, in this order.
+    pub(in crate::transport) fn choices() -> [Self; 2] {
         [Self::Memfd, Self::Folder { path: "/dev/shm".into(), most_bytes: u64::MAX }]
     }
 }

@@ -13,7 +13,8 @@ mod segment;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use backing::{Backing, Made};
+pub(super) use backing::Backing;
+use backing::Made;
 pub(super) use rings::Rings;
 pub(super) use segment::{Place, Segment, Token, segment_bytes};
 use serde::{Deserialize, Serialize};
@@ -29,10 +30,14 @@ enum Offer {
 }
 
 /// Opens the transport, or says why this host cannot have it; all ranks come to the same answer.
-pub(super) fn connect(setup: &mut Setup<'_>, facts: &[Facts]) -> Result<Result<Box<dyn Transport>, String>, CommError> {
+pub(super) fn connect(
+    setup: &mut Setup<'_>,
+    facts: &[Facts],
+    backings: &[Backing],
+) -> Result<Result<Box<dyn Transport>, String>, CommError> {
     let mut reasons = Vec::new();
-    for backing in Backing::choices() {
-        match attach(setup, &backing)? {
+    for backing in backings {
+        match attach(setup, backing)? {
             Ok(segment) => {
                 let place = Place::take(Arc::new(segment), setup.rank);
                 let place = place.ok_or_else(|| setup.broken("a free place in the memory of this group"))?;
