@@ -1,6 +1,23 @@
 //! A small reference trainer whose numbers do not depend on the layout.
+//!
+//! [`model`] says what is computed, [`step`] what a step of training does with it, [`parallel`] how the ranks share the
+//! work and sum the gradients; [`run`] puts them together with [`config`], [`data`], [`checkpoint`] and [`report`].
+#![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod checkpoint;
 pub mod config;
 pub mod data;
+mod error;
+pub mod flops;
+pub mod memory;
+pub mod model;
+pub mod optimizer;
+pub mod parallel;
 pub mod report;
+pub mod run;
+pub mod sample;
+pub mod step;
+
+pub use error::TrainError;
+pub use run::{Outcome, run};

@@ -1,0 +1,92 @@
+//! What can end a training, as one type, with the exit status that a command gives for it.
+
+use warpweft_comm::CommError;
+use warpweft_device::DeviceError;
+use warpweft_kernels::KernelError;
+
+use crate::checkpoint::CheckpointError;
+use crate::config::ConfigError;
+use crate::data::DataError;
+use crate::model::ShapeError;
+use crate::parallel::layout::LayoutError;
+use crate::report::ReportError;
+
+/// An error of the trainer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// A configuration that cannot be run.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Data that cannot be read, or is none for this model.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A checkpoint that cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// An output that cannot be written.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// Sizes of a model that do not fit together.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A kernel refused its arguments: a token outside the vocabulary, among others.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A device's memory or threads.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A peer, a deadline or an abort.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// A reduction that no layout asks for.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A gradient bucket used while it was not this rank's to use.
+    #[error("gradient bucket {bucket} is being summed, is not summed yet, or was lost in a failed reduction")]
+    Bucket {
+        /// The bucket's number.
+        bucket: usize,
+    },
+    /// A loss was scaled by a count of targets that the ranks did not find.
+    #[error("the batch was said to have {told} targets that count; the ranks found {found}")]
+    Valid {
+        /// What the loss was scaled by.
+        told: u64,
+        /// What the ranks counted.
+        found: u64,
+    },
+    /// The training has run away, and no update could bring it back.
+    #[error(
+        "step {step}: the loss is {loss} and the norm of its gradient {grad_norm}; lower --lr, or lengthen --warmup"
+    )]
+    NotFinite {
+        /// The step, whose update was not done.
+        step: u64,
+        /// Its loss.
+        loss: f64,
+        /// The norm of its gradient.
+        grad_norm: f64,
+    },
+    /// The run resumed from another data set than it was trained on.
+    #[error("the checkpoint was trained on {then} tokens of data, and {now} are there now; give the data it had")]
+    OtherData {
+        /// Tokens that the checkpoint knows of.
+        then: u64,
+        /// Tokens found.
+        now: u64,
+    },
+}
+
+impl TrainError {
+    /// The exit status that a command gives for it: 2 for what was given (settings, data, files, places to write to), 1
+    /// for what happened.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
+            Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
+            Self::Kernel(KernelError::OutOfVocabulary { .. }) | Self::Device(DeviceError::BadThreads { .. }) => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Model FLOPs, and how many of them this machine could do: what MFU is a fraction of.
+
+use std::time::{Duration, Instant};
+
+use warpweft_device::Stream;
+use warpweft_kernels::matmul::{self, Epilogue};
+
+use crate::TrainError;
+use crate::model::{Model, ModelShape};
+
+/// FLOPs of a training step per token of a sequence of `tokens`: 6N + 12 L T C, N being the parameters without the
+/// embedding tables (a tied output projection is one), attention counted without its causal half (Chowdhery et al.
+/// 2022, appendix B).
+pub fn per_token(model: &Model, tokens: usize) -> f64 {
+    let ModelShape { layers, channels, .. } = *model.shape();
+    let embeddings: usize = model.embedding_tables().map(|id| model.table().get(id).len()).sum();
+    let parameters = model.table().elements() - embeddings;
+    6.0 * parameters as f64 + 12.0 * layers as f64 * tokens as f64 * channels as f64
+}
+
+/// FLOPs a second of this device's own f32 matrix product: the best of a few of 1024 x 512 x 512, which fit its caches.
+/// Takes about a tenth of a second.
+///
+/// # Errors
+/// No memory for the operands.
+pub fn ceiling(stream: &Stream) -> Result<f64, TrainError> {
+    let shape = matmul::Shape { m: 1024, n: 512, k: 512 };
+    let device = stream.device();
+    let x = device.upload(&vec![0.5f32; shape.m * shape.k])?;
+    let w = device.upload(&vec![0.25f32; shape.n * shape.k])?;
+    let mut y = device.zeros::<f32>(shape.m * shape.n)?;
+    let mut best = Duration::MAX;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(100) {
+        let begun = Instant::now();
+        matmul::forward(stream, shape, x.as_view(), w.as_view(), Epilogue::default(), y.as_view_mut())?;
+        stream.synchronize()?;
+        best = best.min(begun.elapsed());
+    }
+    Ok(2.0 * (shape.m * shape.n * shape.k) as f64 / best.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_that_of_the_formula() -> Result<(), TrainError> {
+        let model = Model::new(ModelShape::gpt2(2, 16, 2, 8, 11))?;
+        // Per block 12 C² weights and 13 C biases and norm weights; the last norm has 2 C.
+        let parameters = 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16;
+        assert_eq!(per_token(&model, 8), (6 * parameters + 12 * 2 * 8 * 16) as f64);
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Causal self-attention over packed rows of queries, keys and values: the layer between two linear ones, without
+//! weights of its own.
+
+use warpweft_device::{Float, View, ViewMut};
+use warpweft_kernels::{attention, rope};
+
+use crate::TrainError;
+use crate::model::pass::Pass;
+use crate::model::shape::{Architecture, ModelShape};
+
+/// Causal attention with `heads` query heads over `kv_heads` key/value heads, after RoPE where the model has it.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    heads: usize,
+    kv_heads: usize,
+    head_size: usize,
+    rotates: bool,
+}
+
+impl Attention {
+    /// The attention of a model.
+    pub fn new(model: &ModelShape) -> Self {
+        let rotates = model.architecture == Architecture::Llama;
+        Self { heads: model.heads, kv_heads: model.kv_heads, head_size: model.head_size(), rotates }
+    }
+
+    fn shape<T>(&self, pass: &Pass<'_, T>) -> attention::Shape {
+        let (heads, kv_heads, head_size) = (self.heads, self.kv_heads, self.head_size);
+        attention::Shape { batch: pass.batch, queries: pass.tokens, keys: pass.tokens, heads, kv_heads, head_size }
+    }
+
+    /// The queries and keys of packed rows; the values behind them stay as they are.
+    fn rotated<T>(&self, pass: &Pass<'_, T>) -> rope::Shape {
+        let heads = self.heads + self.kv_heads;
+        let row_stride = (heads + self.kv_heads) * self.head_size;
+        rope::Shape { batch: pass.batch, tokens: pass.tokens, heads, head_size: self.head_size, row_stride }
+    }
+
+    fn options() -> attention::Options {
+        attention::Options { causal: true, scale: None }
+    }
+
+    /// `y` `[M, H D]` from the packed rows `[M, (H + 2G) D]`, which are rotated in place and must be kept so; `lse` is
+    /// `[B, H, T]`.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape.
+    pub fn forward<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        mut qkv: ViewMut<'_, T>,
+        y: ViewMut<'_, T>,
+        lse: ViewMut<'_, f32>,
+    ) -> Result<(), TrainError> {
+        if self.rotates {
+            rope::forward(pass.stream, self.rotated(pass), rope::Options::default(), qkv.reborrow())?;
+        }
+        let (shape, options) = (self.shape(pass), Self::options());
+        Ok(attention::forward_packed(pass.stream, shape, options, qkv.as_view(), y, lse)?)
+    }
+
+    /// The error of the packed rows, from the rows and results that `forward` left and the error of its result.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape.
+    pub fn backward_input<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
+        dy: View<'_, T>,
+        mut dqkv: ViewMut<'_, T>,
+    ) -> Result<(), TrainError> {
+        let (shape, options) = (self.shape(pass), Self::options());
+        attention::backward_packed(pass.stream, shape, options, qkv, y, lse, dy, dqkv.reborrow())?;
+        if self.rotates {
+            rope::backward(pass.stream, self.rotated(pass), rope::Options::default(), dqkv)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,387 @@
+//! One rank of a training run, from its configuration to its last line: data, steps, held-out loss, log, checkpoints,
+//! sample.
+//!
+//! Every rank calls [`run`] with the same configuration. Rank 0 alone writes: the log, the checkpoints, the trace.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use warpweft_comm::{Communicator, Op};
+use warpweft_device::{DType, Device, Float, bf16};
+
+use crate::checkpoint::{Checkpoint, Saver};
+use crate::config::{Config, Family};
+use crate::data::Dataset;
+use crate::model::ModelShape;
+use crate::optimizer::{AdamW, Schedule};
+use crate::parallel::data::{Transfer, share};
+use crate::report::trace::{self, Trace, Track};
+use crate::report::{Progress, Reporter, StepRecord, memory_table, prepare};
+use crate::sample::{Sampling, sample};
+use crate::step::{Recipe, Sequences, StepReport, Trainer};
+use crate::{TrainError, flops};
+
+/// The step of a run, counted from its start or resumption, that a trace is taken of: late enough that caches are warm.
+const TRACED_STEP: u64 = 10;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Steps done, those before a resumption included.
+    pub steps: u64,
+    /// Loss of the first step that this run did.
+    pub first_loss: Option<f64>,
+    /// Loss of the last step.
+    pub last_loss: Option<f64>,
+    /// The last held-out loss.
+    pub val_loss: Option<f64>,
+    /// The text drawn at the end; on rank 0.
+    pub sample: Option<String>,
+    /// The files written; on rank 0.
+    pub files: Vec<PathBuf>,
+}
+
+/// Trains as the configuration says, as one rank of `communicator`, of which `local_ranks` share this machine's cores.
+/// `progress` is where rank 0 shows how it goes.
+///
+/// # Errors
+/// Whatever ends the run; the other ranks are told so first. [`TrainError::exit_status`] tells what was given wrongly
+/// from what happened.
+pub fn run(
+    config: &Config,
+    communicator: Communicator,
+    local_ranks: usize,
+    progress: Progress,
+) -> Result<Outcome, TrainError> {
+    let communicator = Arc::new(communicator);
+    let result = match config.dtype {
+        DType::BF16 => Run::<bf16>::start(config, communicator.clone(), local_ranks, progress).and_then(Run::finish),
+        _ => Run::<f32>::start(config, communicator.clone(), local_ranks, progress).and_then(Run::finish),
+    };
+    if let Err(error) = &result {
+        communicator.abort(&error.to_string());
+    }
+    result
+}
+
+/// The model that a configuration asks for.
+pub fn model_shape(config: &Config) -> ModelShape {
+    let Config { layers, channels, heads, kv_heads, context, vocab, .. } = *config;
+    match config.model {
+        Family::Gpt2 => ModelShape { kv_heads, ..ModelShape::gpt2(layers, channels, heads, context, vocab) },
+        Family::Llama => ModelShape::llama(layers, channels, heads, kv_heads, context, vocab),
+    }
+}
+
+/// A run in progress on one rank.
+struct Run<'a, T> {
+    config: &'a Config,
+    communicator: Arc<Communicator>,
+    data: Dataset,
+    trainer: Trainer<T>,
+    /// FLOPs of a token, and FLOPs a second that the machine could do.
+    flops: (f64, f64),
+    /// Most memory that any rank held once all was set up.
+    set_up_bytes: u64,
+    saver: Saver,
+    /// Bytes of the snapshot that may still be on its way to the disk.
+    snapshot_bytes: u64,
+    reporter: Option<Reporter>,
+    first_step: u64,
+    trace: Option<Trace>,
+    outcome: Outcome,
+}
+
+impl<'a, T: Float> Run<'a, T> {
+    fn start(
+        config: &'a Config,
+        communicator: Arc<Communicator>,
+        local_ranks: usize,
+        progress: Progress,
+    ) -> Result<Self, TrainError> {
+        let (rank, world) = (communicator.rank(), communicator.world());
+        if rank == 0 {
+            prepare(&config.out)?;
+        }
+        let data = Dataset::open(config.data.as_deref(), config.context, config.vocab)?;
+        let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
+        let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
+        let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };
+        let mine = share(config.batch, world, rank).len().max(1);
+        let micro_batch = config.micro_batch.map_or(mine, |micro_batch| micro_batch.min(mine));
+        let (tokens, clip, seed) = (config.context, config.clip, config.seed);
+        let recipe = Recipe { tokens, micro_batch, adamw, schedule, clip, seed };
+        let mut trainer = Trainer::new(model_shape(config), recipe, &device, communicator.clone())?;
+        let resumed = match &config.resume {
+            Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
+            None => None,
+        };
+        let reporter = match rank {
+            0 => Some(Reporter::open(&config.out, config.steps, resumed, progress)?),
+            _ => None,
+        };
+        let mut ceiling = [flops::ceiling(&trainer.stream)?];
+        communicator.all_reduce(&mut ceiling[..], Op::Sum)?;
+        let mut set_up = [trainer.account.peak_total()];
+        communicator.all_reduce(&mut set_up[..], Op::Max)?;
+        let mut run = Self {
+            config,
+            communicator,
+            data,
+            flops: (flops::per_token(&trainer.model, config.context), ceiling[0]),
+            trainer,
+            set_up_bytes: set_up[0],
+            saver: Saver::new(&config.out),
+            snapshot_bytes: 0,
+            reporter,
+            first_step: resumed.unwrap_or(0),
+            trace: None,
+            outcome: Outcome { steps: resumed.unwrap_or(0), ..Outcome::default() },
+        };
+        run.describe()?;
+        Ok(run)
+    }
+
+    /// Says what is about to be trained, on what, and what memory it takes.
+    fn describe(&mut self) -> Result<(), TrainError> {
+        let Some(reporter) = &mut self.reporter else { return Ok(()) };
+        let config = self.config;
+        let bytes = self.trainer.account.current();
+        let classes = crate::memory::Class::ALL.map(|class| (class.name(), bytes.of(class)));
+        let table = self.trainer.model.table();
+        let text = format!(
+            "{} parameters ({}), {} training tokens, {} held-out sequences\n\
+             {} ranks with {} threads each, {} sequences of {} tokens a step; gradients are summed in f32\n\
+             {:.3} MFLOP a token (6N + 12LTC, N without embeddings); MFU is of {:.1} GFLOP/s, this job's own f32 GEMM\n\
+             memory of rank 0:\n{}",
+            table.elements(),
+            config.dtype.name(),
+            self.data.training_tokens(),
+            self.data.held_out(),
+            self.communicator.world(),
+            self.trainer.stream.device().cpu_pool()?.threads(),
+            config.batch,
+            config.context,
+            self.flops.0 / 1e6,
+            self.flops.1 / 1e9,
+            memory_table(&classes),
+        );
+        Ok(reporter.note(&text)?)
+    }
+
+    /// All steps that are left, and what comes after the last.
+    fn finish(mut self) -> Result<Outcome, TrainError> {
+        let mut part = Part::default();
+        for step in self.first_step + 1..=self.config.steps {
+            self.step(step, &mut part)?;
+        }
+        if self.first_step < self.config.steps && !self.saves_at(self.config.steps) {
+            self.save()?;
+        }
+        self.end()
+    }
+
+    /// One step, from its data to its line in the log.
+    fn step(&mut self, step: u64, part: &mut Part) -> Result<(), TrainError> {
+        let Config { batch, context, .. } = *self.config;
+        let begun = Instant::now();
+        let traced = self.config.trace.is_some() && step == self.config.steps.min(self.first_step + TRACED_STEP);
+        let trace = traced.then(Trace::new);
+        let mine = share(batch, self.communicator.world(), self.communicator.rank());
+        let first = (step - 1) * batch as u64;
+        part.fill(mine.len(), context, |index, ids, targets| {
+            self.data.sample(self.config.seed, first + (mine.start + index) as u64, ids, targets)
+        })?;
+        if let Some(trace) = &trace {
+            trace.add(Track::Storage, "read data", begun, Instant::now());
+        }
+        // Every target of this data counts.
+        let valid = (batch * context) as u64;
+        let report = self.trainer.step(part.sequences(), valid, trace.as_ref())?;
+        let took = begun.elapsed();
+        self.saver.poll()?;
+        self.trace = trace.or(self.trace.take());
+        self.outcome.steps = step;
+        self.outcome.first_loss.get_or_insert(report.loss);
+        self.outcome.last_loss = Some(report.loss);
+        let evaluates =
+            self.config.eval_every > 0 && (step.is_multiple_of(self.config.eval_every) || step == self.config.steps);
+        let val_loss = if evaluates { self.evaluate(part)? } else { None };
+        self.outcome.val_loss = val_loss.or(self.outcome.val_loss);
+        if self.saves_at(step) {
+            self.save()?;
+        }
+        self.record(&report, took, val_loss)
+    }
+
+    fn record(&mut self, report: &StepReport, took: Duration, val_loss: Option<f64>) -> Result<(), TrainError> {
+        let Some(reporter) = &mut self.reporter else { return Ok(()) };
+        let millis = |duration: Duration| Some(duration.as_secs_f64() * 1e3);
+        let tokens_per_s = report.tokens as f64 / took.as_secs_f64();
+        let (per_token, ceiling) = self.flops;
+        let record = StepRecord {
+            step: report.step,
+            loss: Some(report.loss),
+            grad_norm: Some(report.grad_norm),
+            lr: Some(report.lr),
+            tokens: report.step * report.tokens,
+            tokens_per_s: Some(tokens_per_s),
+            mfu: Some(tokens_per_s * per_token / ceiling),
+            step_ms: millis(took),
+            forward_ms: millis(report.forward),
+            backward_ms: millis(report.backward),
+            comm_ms: millis(under_way(&report.transfers)),
+            exposed_comm_ms: millis(report.exposed),
+            optimizer_ms: millis(report.optimizer),
+            peak_bytes: Some(self.set_up_bytes.max(self.trainer.account.peak_total())),
+            val_loss,
+        };
+        Ok(reporter.step(&record)?)
+    }
+
+    /// Mean loss of the held-out sequences, which the ranks share; `None` where the data is too short for any.
+    fn evaluate(&mut self, part: &mut Part) -> Result<Option<f64>, TrainError> {
+        let count = self.data.held_out().min(self.config.eval_sequences as u64) as usize;
+        if count == 0 {
+            return Ok(None);
+        }
+        let mine = share(count, self.communicator.world(), self.communicator.rank());
+        part.fill(mine.len(), self.config.context, |index, ids, targets| {
+            self.data.held_out_sample((mine.start + index) as u64, ids, targets)
+        })?;
+        self.trainer.evaluate(part.sequences()).map(Some)
+    }
+
+    fn saves_at(&self, step: u64) -> bool {
+        self.config.save_every > 0 && (step.is_multiple_of(self.config.save_every) || step == self.config.steps)
+    }
+
+    /// Begins to write a checkpoint; all ranks hold the same state, so that one writes it.
+    fn save(&mut self) -> Result<(), TrainError> {
+        if self.reporter.is_none() {
+            return Ok(());
+        }
+        let snapshot = self.trainer.snapshot(self.data.tokens(), self.config.to_toml())?;
+        let tensors = snapshot.weights.iter().chain(&snapshot.optimizer);
+        let bytes = tensors.map(|tensor| tensor.bytes.len() as u64).sum();
+        self.trainer.account.enter(crate::memory::Class::Buffers, bytes);
+        self.saver.save(snapshot)?;
+        // The one before it is on the disk now, and its memory free.
+        let before = std::mem::replace(&mut self.snapshot_bytes, bytes);
+        self.trainer.account.leave(crate::memory::Class::Buffers, before);
+        Ok(())
+    }
+
+    /// The trace, the last checkpoint, a sample, and the line that names the files.
+    fn end(mut self) -> Result<Outcome, TrainError> {
+        let traced = self.write_trace()?;
+        let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
+        let checkpoint = self.saver.finish()?;
+        if self.config.sample > 0 {
+            let text = draw(&mut self.trainer, self.config)?;
+            reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
+            self.outcome.sample = Some(text);
+        }
+        self.outcome.files = reporter.finish(checkpoint.into_iter().chain(traced))?;
+        Ok(self.outcome)
+    }
+
+    /// Gathers the spans of all ranks, and writes them on rank 0.
+    fn write_trace(&mut self) -> Result<Option<PathBuf>, TrainError> {
+        let (Some(path), Some(trace)) = (&self.config.trace, self.trace.take()) else { return Ok(None) };
+        let mine = trace::encode(&trace.take());
+        let world = self.communicator.world();
+        let mut lengths = vec![0u64; world];
+        self.communicator.all_gather(&[mine.len() as u64][..], &mut lengths[..])?;
+        let lengths: Vec<usize> = lengths.into_iter().map(|length| length as usize).collect();
+        let mut all = vec![0u8; lengths.iter().sum()];
+        self.communicator.all_gather_v(&mine[..], &mut all[..], &lengths)?;
+        if self.reporter.is_none() {
+            return Ok(None);
+        }
+        let (mut rest, mut ranks) = (&all[..], Vec::with_capacity(world));
+        for (rank, length) in lengths.into_iter().enumerate() {
+            let (bytes, after) = rest.split_at(length);
+            ranks.push(trace::decode(rank, bytes)?);
+            rest = after;
+        }
+        trace::write_chrome(path, &ranks)?;
+        Ok(Some(path.clone()))
+    }
+}
+
+/// Takes up a run where its checkpoint left it; gives the steps done.
+fn resume<T: Float>(trainer: &mut Trainer<T>, checkpoint: &Checkpoint, data: &Dataset) -> Result<u64, TrainError> {
+    if checkpoint.data_tokens != data.tokens() {
+        return Err(TrainError::OtherData { then: checkpoint.data_tokens, now: data.tokens() });
+    }
+    trainer.restore(checkpoint)?;
+    Ok(checkpoint.step)
+}
+
+/// Text from the model, a line break before it: bytes where the vocabulary is that of bytes, else token numbers.
+fn draw<T: Float>(trainer: &mut Trainer<T>, config: &Config) -> Result<String, TrainError> {
+    let line_break = u32::from(b'\n');
+    let prompt = if (line_break as usize) < config.vocab { line_break } else { 0 };
+    let sampling = Sampling { tokens: config.sample, temperature: 0.8, seed: config.seed };
+    let tokens = sample(trainer, &[prompt], sampling)?;
+    if config.vocab <= 256 {
+        let bytes: Vec<u8> = tokens.iter().map(|token| *token as u8).collect();
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    let numbers: Vec<String> = tokens.iter().map(u32::to_string).collect();
+    Ok(numbers.join(" "))
+}
+
+/// Time in which at least one transfer was under way; they are in the order in which they started.
+fn under_way(transfers: &[Transfer]) -> Duration {
+    let mut end: Option<Instant> = None;
+    let mut sum = Duration::ZERO;
+    for transfer in transfers {
+        let from = end.map_or(transfer.started, |end| end.max(transfer.started));
+        sum += transfer.finished.saturating_duration_since(from);
+        end = Some(end.map_or(transfer.finished, |end| end.max(transfer.finished)));
+    }
+    sum
+}
+
+/// This rank's part of a batch; its memory is used again for the next.
+#[derive(Default)]
+struct Part {
+    inputs: Vec<u32>,
+    targets: Vec<u32>,
+}
+
+impl Part {
+    /// Reads `count` sequences of `tokens` tokens, each by its index in the part.
+    fn fill<E>(
+        &mut self,
+        count: usize,
+        tokens: usize,
+        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.inputs.resize(count * tokens, 0);
+        self.targets.resize(count * tokens, 0);
+        let sequences = self.inputs.chunks_mut(tokens).zip(self.targets.chunks_mut(tokens));
+        sequences.enumerate().try_for_each(|(index, (ids, targets))| read(index, ids, targets))
+    }
+
+    fn sequences(&self) -> Sequences<'_> {
+        Sequences { inputs: &self.inputs, targets: &self.targets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_transfers_count_once() {
+        let at = |base: Instant, millis| base + Duration::from_millis(millis);
+        let base = Instant::now();
+        let transfer = |from, to| Transfer { bucket: 0, bytes: 4, started: at(base, from), finished: at(base, to) };
+        assert_eq!(under_way(&[transfer(0, 10), transfer(5, 20), transfer(30, 31)]), Duration::from_millis(21));
+        assert_eq!(under_way(&[]), Duration::ZERO);
+    }
+}

@@ -1,0 +1,51 @@
+//! The memory account against a formula that is written down apart from the code that allocates.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use warpweft_comm::Communicator;
+use warpweft_device::{Device, Float, bf16};
+use warpweft_trainer::memory::Class;
+use warpweft_trainer::model::ModelShape;
+use warpweft_trainer::optimizer::{AdamW, Schedule};
+use warpweft_trainer::step::{Recipe, Trainer};
+
+fn check<T: Float>(shape: ModelShape, parameters: u64, norm_numbers: u64) {
+    let (tokens, micro_batch) = (shape.context, 3);
+    let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 1 };
+    let recipe = Recipe { tokens, micro_batch, adamw: AdamW::default(), schedule, clip: None, seed: 1 };
+    let device = Device::cpu_with_threads(1).expect("a thread");
+    let trainer = Trainer::<T>::new(shape, recipe, &device, Arc::new(Communicator::alone())).expect("a trainer");
+    let of = |class| trainer.account().current().of(class);
+    let (rows, width) = ((tokens * micro_batch) as u64, size_of::<T>() as u64);
+    let [l, c, h, v] = [shape.layers, shape.channels, shape.heads, shape.vocab].map(|size| size as u64);
+    let [qkv, up, f] = [shape.qkv_width(), shape.expanded(), shape.hidden].map(|size| size as u64);
+
+    assert_eq!(of(Class::Parameters), width * parameters);
+    assert_eq!(of(Class::Gradients), 4 * parameters);
+    let master = if width < 4 { 4 } else { 0 };
+    assert_eq!(of(Class::Optimizer), (8 + master) * parameters);
+    // A block keeps both normed inputs, the packed rows, what attention gives and its sum with the residual stream, and
+    // the MLP's inside before and after the activation; in f32 the norms' numbers and attention's log-sums.
+    let stored = (l + 1) * c + l * (4 * c + qkv + up + f) + c + v;
+    let numbers = l * (2 * norm_numbers + h) + norm_numbers + 2;
+    assert_eq!(of(Class::Activations), rows * (stored * width + numbers * 4));
+    assert_eq!(of(Class::Errors), rows * (2 * c + qkv + up + f) * width);
+    assert_eq!(of(Class::Buffers), rows * 8, "inputs and targets");
+    assert_eq!(trainer.account().peak_total(), trainer.account().current().total());
+}
+
+#[test]
+fn every_class_has_the_bytes_of_its_formula() {
+    let (l, c, v, t) = (2, 16, 19, 8);
+    let gpt2 = ModelShape::gpt2(2, 16, 2, 8, 19);
+    let parameters = v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c;
+    check::<f32>(gpt2, parameters, 2);
+    check::<bf16>(gpt2, parameters, 2);
+    // 4 heads of 4, 2 of keys and values: 32 packed rows. An MLP of 64 (8 C / 3 rounded up), with its gate.
+    let llama = ModelShape::llama(2, 16, 4, 2, 8, 19);
+    let layer = 32 * c + c * c + 3 * 64 * c + 2 * c;
+    check::<f32>(llama, v * c + l * layer + c, 1);
+    let untied = ModelShape { tied: false, ..llama };
+    check::<bf16>(untied, 2 * v * c + l * layer + c, 1);
+}

@@ -1,0 +1,71 @@
+//! A training whose batches are formulas, for tests of what does not change its numbers.
+
+use std::sync::Arc;
+
+use warpweft_comm::Communicator;
+use warpweft_device::{Device, Float};
+use warpweft_trainer::model::ModelShape;
+use warpweft_trainer::optimizer::{AdamW, Schedule};
+use warpweft_trainer::parallel::data::share;
+use warpweft_trainer::step::{Recipe, Sequences, Trainer};
+
+use crate::common::ranks;
+
+/// A training whose batches are a formula of step and sequence.
+#[derive(Clone, Copy)]
+pub(crate) struct Training {
+    pub(crate) shape: ModelShape,
+    pub(crate) batch: usize,
+    pub(crate) micro_batch: usize,
+    pub(crate) steps: u64,
+    pub(crate) threads: usize,
+}
+
+/// What a rank saw: loss and norm of each step, and the weights at the end.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) losses: Vec<f64>,
+    pub(crate) norms: Vec<f64>,
+    pub(crate) weights: Vec<f64>,
+}
+
+impl Training {
+    /// Trains on `world` ranks; gives what each saw.
+    pub(crate) fn run<T: Float>(self, world: usize) -> Vec<Seen> {
+        ranks(world, |communicator| self.rank::<T>(Arc::new(communicator)))
+    }
+
+    fn rank<T: Float>(self, communicator: Arc<Communicator>) -> Seen {
+        let tokens = self.shape.context;
+        let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
+        let (micro_batch, adamw) = (self.micro_batch, AdamW::default());
+        let recipe = Recipe { tokens, micro_batch, adamw, schedule, clip: Some(1.0), seed: 7 };
+        let device = Device::cpu_with_threads(self.threads).expect("threads");
+        let mine = share(self.batch, communicator.world(), communicator.rank());
+        let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, communicator).expect("a trainer");
+        let (mut losses, mut norms) = (Vec::new(), Vec::new());
+        for step in 1..=self.steps {
+            let (inputs, targets) = self.sequences(step, mine.clone());
+            let valid = (self.batch * tokens) as u64;
+            let sequences = Sequences { inputs: &inputs, targets: &targets };
+            let report = trainer.step(sequences, valid, None).expect("a step");
+            losses.push(report.loss);
+            norms.push(report.grad_norm);
+        }
+        let weights = trainer.parameters().flat().host().expect("host memory").iter().map(|w| w.to_f64()).collect();
+        Seen { losses, norms, weights }
+    }
+
+    /// Sequences that count upwards in steps of their own, from a start of their own, with some disturbance: something
+    /// to learn, and not at once.
+    fn sequences(&self, step: u64, mine: std::ops::Range<usize>) -> (Vec<u32>, Vec<u32>) {
+        let (tokens, vocab) = (self.shape.context as u64, self.shape.vocab as u64);
+        let place = |row: u64, t: u64| {
+            let number = step * 1009 + row * 31;
+            let disturbed = u64::from((number + t * t).is_multiple_of(11));
+            ((number + t * (1 + number % 3) + 5 * disturbed) % vocab) as u32
+        };
+        let places = mine.flat_map(|row| (0..tokens).map(move |t| (row as u64, t)));
+        places.map(|(row, t)| (place(row, t), place(row, t + 1))).unzip()
+    }
+}
