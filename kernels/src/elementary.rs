@@ -71,24 +71,6 @@ pub(crate) fn erf(x: f32) -> f32 {
     if x.abs() > BOUNDARY { large } else { small }
 }
 
-/// The largest of `values` and `floor`; NaNs are passed over.
-#[inline(always)]
-pub(crate) fn largest(values: &[f32], floor: f32) -> f32 {
-    const LANES: usize = 16;
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut lanes = [floor; LANES];
-    let chunks = values.chunks_exact(LANES);
-    for (lane, value) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane = larger(*lane, *value);
-    }
-    for values in chunks {
-        for (lane, value) in lanes.iter_mut().zip(values) {
-            *lane = larger(*lane, *value);
-        }
-    }
-    lanes.iter().fold(floor, |a, b| larger(a, *b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,12 +59,17 @@ impl<'a, T: Float> Matrix<'a, T> {
         let flipped = self.row_stride < self.column_stride;
         let Matrix { data, rows, columns, row_stride, .. } = if flipped { self.transposed() } else { self };
         scratch::with(rows * columns, |copy| {
-            vectorised(|| {
-                for (row, copy) in copy.chunks_exact_mut(columns.max(1)).enumerate() {
-                    let from = &data[row * row_stride..][..columns];
-                    copy.iter_mut().zip(from).for_each(|(to, from)| *to = from.to_f32());
-                }
-            });
+            vectorised(
+                #[inline(always)]
+                || {
+                    for (row, copy) in copy.chunks_exact_mut(columns.max(1)).enumerate() {
+                        let from = &data[row * row_stride..][..columns];
+                        for (to, from) in copy.iter_mut().zip(from) {
+                            *to = from.to_f32();
+                        }
+                    }
+                },
+            );
             let copy = view(copy, rows, columns, columns, 1);
             work(if flipped { copy.reversed_axes() } else { copy })
         })

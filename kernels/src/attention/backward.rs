@@ -1,16 +1,15 @@
 //! The fast backward path: everything of one key/value head of one sequence, so that its gradients are summed in a fixed
 //! order by one thread.
 
-use std::ops::Range;
-
 use ndarray::{ArrayView2, ArrayView3, ArrayView4, ArrayViewMut2, ArrayViewMut3, ArrayViewMut4, Axis};
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::cpu::{KEYS, QUERIES, blocks, each, load, load_transposed, part, store};
+use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpose};
 use super::{Options, Saved, Shape};
 use crate::elementary::exp;
 use crate::scratch;
+use crate::simd::{sum, vectorised};
 use crate::tile::{Left, multiply, multiply_add, padded};
 
 pub(super) fn run<T: Float>(
@@ -41,7 +40,7 @@ pub(super) fn run<T: Float>(
             heads.push(KvHead { shape, options, q, k, v, out, dout, lse, dq, dk, dv });
         }
     }
-    pool.for_each(heads, |head| Arch::new().dispatch(head));
+    pool.for_each(heads, KvHead::compute);
 }
 
 /// One key/value head of one sequence with its query heads: q `[Tq, H/G, D]`, k `[Tk, D]`, lse `[H/G, Tq]`.
@@ -59,109 +58,165 @@ struct KvHead<'a, T> {
     dv: ArrayViewMut2<'a, T>,
 }
 
-/// One query head in f32, padded: q times the scale, the gradient of out, Σ dout out of each row, and dq so far.
-struct Query<'a> {
+impl<T: Float> KvHead<'_, T> {
+    fn compute(mut self) {
+        let Self { shape, options, .. } = self;
+        let Shape { queries, keys, head_size, .. } = shape;
+        let (width, scale) = (padded(head_size), options.scale(head_size));
+        let (query, key) = (queries * width, keys * width);
+        let sizes = [key, key, key, key, query, query, query, queries, Tile::floats(head_size)];
+        scratch::with_parts(sizes, |[k, v, dk, dv, q, dout, dq, delta, tile]| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    load(self.k, 1.0, k);
+                    load(self.v, 1.0, v);
+                },
+            );
+            dk.fill(0.0);
+            dv.fill(0.0);
+            for head in 0..shape.group() {
+                let out = self.out.index_axis(Axis(1), head);
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        load(self.q.index_axis(Axis(1), head), scale, q);
+                        load(self.dout.index_axis(Axis(1), head), 1.0, dout);
+                        deltas(out, dout, delta);
+                    },
+                );
+                let lse = &self.lse[head * queries..][..queries];
+                query_head(QueryHead { shape, options, q, dout, delta, lse, k, v, dq, dk, dv, tile });
+                vectorised(
+                    #[inline(always)]
+                    || store(dq, scale, self.dq.index_axis_mut(Axis(1), head)),
+                );
+            }
+            vectorised(
+                #[inline(always)]
+                || {
+                    store(dk, 1.0, self.dk);
+                    store(dv, 1.0, self.dv);
+                },
+            );
+        });
+    }
+}
+
+/// Σ dout out of each row: the mean of a row's dP under its weights.
+#[inline(always)]
+fn deltas<T: Float>(out: ArrayView2<'_, T>, dout: &[f32], delta: &mut [f32]) {
+    let width = padded(out.ncols());
+    for ((out, dout), delta) in out.rows().into_iter().zip(dout.chunks_exact(width)).zip(delta) {
+        let out = out.to_slice().expect("a head is contiguous");
+        *delta = sum(
+            out.len(),
+            #[inline(always)]
+            |d| dout[d] * out[d].to_f32(),
+        );
+    }
+}
+
+/// One query head beside its key/value head, in f32, padded: q times the scale; dq is overwritten, dk and dv added to.
+struct QueryHead<'a> {
+    shape: Shape,
+    options: Options,
     q: &'a [f32],
     dout: &'a [f32],
     delta: &'a [f32],
     lse: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
     dq: &'a mut [f32],
-}
-
-/// A tile of keys in f32: k as rows and as columns, v as columns, and the gradients' rows.
-struct Tile<'a> {
-    range: Range<usize>,
-    keys: &'a [f32],
-    keys_transposed: &'a [f32],
-    values_transposed: &'a [f32],
     dk: &'a mut [f32],
     dv: &'a mut [f32],
+    tile: &'a mut [f32],
 }
 
-impl<T: Float> WithSimd for KvHead<'_, T> {
+/// Memory for a tile of keys as columns, the same of values, and a block's weights and score gradients.
+struct Tile<'a> {
+    keys: &'a mut [f32],
+    values: &'a mut [f32],
+    weights: &'a mut [f32],
+    dscores: &'a mut [f32],
+}
+
+impl<'a> Tile<'a> {
+    fn floats(head_size: usize) -> usize {
+        2 * (head_size + QUERIES) * KEYS
+    }
+
+    fn of(memory: &'a mut [f32], head_size: usize) -> Self {
+        let (columns, block) = memory.split_at_mut(2 * head_size * KEYS);
+        let (keys, values) = columns.split_at_mut(head_size * KEYS);
+        let (weights, dscores) = block.split_at_mut(QUERIES * KEYS);
+        Self { keys, values, weights, dscores }
+    }
+}
+
+/// Compiled here once for each instruction set, and not wherever the op is used with a new type.
+fn query_head(head: QueryHead<'_>) {
+    Arch::new().dispatch(head);
+}
+
+impl WithSimd for QueryHead<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let Shape { queries, keys, head_size, .. } = self.shape;
-        let width = padded(head_size);
-        let (query, key) = (queries * width, keys * width);
-        let sizes = [key, key, query, query, query, queries, KEYS * width, head_size * KEYS, head_size * KEYS];
-        scratch::with_parts(sizes, |[dk, dv, q, dout, dq, delta, keys, keys_transposed, values_transposed]| {
-            dk.fill(0.0);
-            dv.fill(0.0);
-            let scale = self.options.scale(head_size);
-            for head in 0..self.shape.group() {
-                load(self.q.index_axis(Axis(1), head), 0..queries, scale, q);
-                load(self.dout.index_axis(Axis(1), head), 0..queries, 1.0, dout);
-                self.deltas(head, dout, delta);
-                dq.fill(0.0);
-                let lse = &self.lse[head * queries..][..queries];
-                let mut query = Query { q, dout, delta, lse, dq };
-                for range in blocks(self.shape.keys, KEYS) {
-                    load(self.k, range.clone(), 1.0, keys);
-                    load_transposed(self.k, range.clone(), keys_transposed);
-                    load_transposed(self.v, range.clone(), values_transposed);
-                    let rows = range.start * width..range.end * width;
-                    let (dk, dv) = (&mut dk[rows.clone()], &mut dv[rows]);
-                    let tile = Tile { range, keys, keys_transposed, values_transposed, dk, dv };
-                    self.tile(simd, &mut query, tile);
-                }
-                store(query.dq, scale, self.dq.index_axis_mut(Axis(1), head));
-            }
-            store(dk, 1.0, self.dk);
-            store(dv, 1.0, self.dv);
-        });
-    }
-}
-
-impl<T: Float> KvHead<'_, T> {
-    /// Σ dout out of each row: the mean of a row's dP under its weights.
-    #[inline(always)]
-    fn deltas(&self, head: usize, dout: &[f32], delta: &mut [f32]) {
-        let width = padded(self.shape.head_size);
-        let out = self.out.index_axis(Axis(1), head);
-        for ((out, dout), delta) in out.rows().into_iter().zip(dout.chunks_exact(width)).zip(delta) {
-            let out = out.to_slice().expect("a head is contiguous");
-            *delta = crate::simd::sum(out.len(), |d| dout[d] * out[d].to_f32());
-        }
-    }
-
-    /// What one tile of keys gives to every gradient.
-    #[inline(always)]
-    fn tile<S: Simd>(&self, simd: S, query: &mut Query<'_>, tile: Tile<'_>) {
-        let width = padded(self.shape.head_size);
-        scratch::with_parts([QUERIES * KEYS, QUERIES * KEYS], |[weights, dscores]| {
-            for block in blocks(self.shape.queries, QUERIES) {
-                let seen = |row: usize| {
-                    let visible = self.shape.visible(self.options, block.start + row);
-                    visible.saturating_sub(tile.range.start).min(tile.range.len())
-                };
-                if seen(block.len() - 1) == 0 {
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { shape, options, q, dout, delta, lse, k, v, dq, dk, dv, tile: memory } = self;
+        let (head_size, width) = (shape.head_size, padded(shape.head_size));
+        let Tile { keys, values, weights, dscores } = Tile::of(memory, head_size);
+        dq.fill(0.0);
+        for tile in blocks(shape.keys, KEYS) {
+            let there = tile.start * width..tile.end * width;
+            transpose(&k[there.clone()], width, head_size, keys);
+            transpose(&v[there.clone()], width, head_size, values);
+            for block in blocks(shape.queries, QUERIES) {
+                let window = Window { shape, options, queries: block.clone(), keys: tile.clone() };
+                if window.is_hidden() {
                     continue;
                 }
                 let rows = block.start * width..block.end * width;
-                let (q, dout) = (&query.q[rows.clone()], &query.dout[rows.clone()]);
-                let sizes = (block.len(), self.shape.head_size, KEYS);
-                multiply(simd, Left::rows(q, width), tile.keys_transposed, weights, sizes, seen);
-                multiply(simd, Left::rows(dout, width), tile.values_transposed, dscores, sizes, seen);
+                let (q, dout) = (&q[rows.clone()], &dout[rows.clone()]);
+                for (left, right, product) in [(q, &*keys, &mut *weights), (dout, &*values, &mut *dscores)] {
+                    multiply(
+                        simd,
+                        Left::rows(left, width),
+                        right,
+                        product,
+                        (block.len(), head_size, KEYS),
+                        #[inline(always)]
+                        |row| window.seen(row),
+                    );
+                }
                 for row in 0..block.len() {
-                    let (lse, delta) = (query.lse[block.start + row], query.delta[block.start + row]);
-                    let columns = row * KEYS..row * KEYS + seen(row);
+                    let columns = row * KEYS..row * KEYS + window.seen(row);
+                    let (lse, delta) = (lse[block.start + row], delta[block.start + row]);
                     softmax_gradient(&mut weights[columns.clone()], &mut dscores[columns], lse, delta);
                 }
-                // Rows before the first that sees a key are left out of the key's sums.
-                let queries = |key: usize| {
-                    let first = self.shape.first_query(self.options, tile.range.start + key);
-                    first.clamp(block.start, block.end) - block.start..block.len()
-                };
-                let sizes = (tile.range.len(), width);
-                multiply_add(simd, Left::columns(weights, KEYS), dout, tile.dv, sizes, queries);
-                multiply_add(simd, Left::columns(dscores, KEYS), q, tile.dk, sizes, queries);
-                let dq = &mut query.dq[rows];
-                multiply_add(simd, Left::rows(dscores, KEYS), tile.keys, dq, (block.len(), width), |row| 0..seen(row));
+                for (left, right, sums) in [(&*weights, dout, &mut *dv), (&*dscores, q, &mut *dk)] {
+                    multiply_add(
+                        simd,
+                        Left::columns(left, KEYS),
+                        right,
+                        &mut sums[there.clone()],
+                        (tile.len(), width),
+                        #[inline(always)]
+                        |key| window.seeing(key),
+                    );
+                }
+                multiply_add(
+                    simd,
+                    Left::rows(dscores, KEYS),
+                    &k[there.clone()],
+                    &mut dq[rows],
+                    (block.len(), width),
+                    #[inline(always)]
+                    |row| 0..window.seen(row),
+                );
             }
-        });
+        }
     }
 }
 

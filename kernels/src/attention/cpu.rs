@@ -5,6 +5,7 @@ use std::ops::Range;
 use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Axis, RemoveAxis, Slice};
 use warpweft_device::Float;
 
+use super::{Options, Shape};
 use crate::tile::padded;
 
 /// Queries of a block: its scores against [`KEYS`] keys fit the first-level cache beside the operands.
@@ -16,6 +17,36 @@ pub(super) const KEYS: usize = 64;
 /// The blocks of `len`, each at most `size` long.
 pub(super) fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(size).map(move |start| start..(start + size).min(len))
+}
+
+/// A block of queries against a tile of keys, and what a mask leaves of it. What it hides is left out of every sum.
+pub(super) struct Window {
+    pub(super) shape: Shape,
+    pub(super) options: Options,
+    pub(super) queries: Range<usize>,
+    pub(super) keys: Range<usize>,
+}
+
+impl Window {
+    /// Whether no query of the block sees a key of the tile.
+    #[inline(always)]
+    pub(super) fn is_hidden(&self) -> bool {
+        self.seen(self.queries.len() - 1) == 0
+    }
+
+    /// How many of the tile's keys a row of the block sees: the first ones.
+    #[inline(always)]
+    pub(super) fn seen(&self, row: usize) -> usize {
+        let visible = self.shape.visible(self.options, self.queries.start + row);
+        visible.saturating_sub(self.keys.start).min(self.keys.len())
+    }
+
+    /// The rows of the block that see a key of the tile.
+    #[inline(always)]
+    pub(super) fn seeing(&self, key: usize) -> Range<usize> {
+        let first = self.shape.first_query(self.options, self.keys.start + key);
+        first.clamp(self.queries.start, self.queries.end) - self.queries.start..self.queries.len()
+    }
 }
 
 /// A range of an axis.
@@ -42,23 +73,24 @@ pub(super) fn each<T, D: RemoveAxis>(view: ArrayViewMut<'_, T, D>, axis: Axis) -
 
 /// Rows of a head as f32 times `factor`, each padded with zeros to a whole number of vectors.
 #[inline(always)]
-pub(super) fn load<T: Float>(from: ArrayView2<'_, T>, rows: Range<usize>, factor: f32, to: &mut [f32]) {
+pub(super) fn load<T: Float>(from: ArrayView2<'_, T>, factor: f32, to: &mut [f32]) {
     let width = padded(from.ncols());
-    for (from, to) in part(from, Axis(0), rows).rows().into_iter().zip(to.chunks_exact_mut(width)) {
+    for (from, to) in from.rows().into_iter().zip(to.chunks_exact_mut(width)) {
         let from = from.to_slice().expect("a head is contiguous");
         let (to, padding) = to.split_at_mut(from.len());
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = factor * from.to_f32());
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = factor * from.to_f32();
+        }
         padding.fill(0.0);
     }
 }
 
-/// Rows of a head turned into columns: element d of row i goes to `to[d * KEYS + i]`.
+/// A tile of at most [`KEYS`] padded rows turned into columns: element d of row i goes to `to[d * KEYS + i]`.
 #[inline(always)]
-pub(super) fn load_transposed<T: Float>(from: ArrayView2<'_, T>, rows: Range<usize>, to: &mut [f32]) {
-    for (column, from) in part(from, Axis(0), rows).rows().into_iter().enumerate() {
-        let from = from.to_slice().expect("a head is contiguous");
-        for (d, from) in from.iter().enumerate() {
-            to[d * KEYS + column] = from.to_f32();
+pub(super) fn transpose(rows: &[f32], width: usize, head_size: usize, to: &mut [f32]) {
+    for (column, row) in rows.chunks_exact(width).enumerate() {
+        for (row, to) in row[..head_size].iter().zip(to.chunks_exact_mut(KEYS)) {
+            to[column] = *row;
         }
     }
 }
@@ -69,6 +101,8 @@ pub(super) fn store<T: Float>(from: &[f32], factor: f32, mut to: ArrayViewMut2<'
     let width = padded(to.ncols());
     for (from, to) in from.chunks_exact(width).zip(to.rows_mut()) {
         let to = to.into_slice().expect("a head is contiguous");
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(factor * from));
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = T::from_f32(factor * from);
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! The fast forward path: a span of queries of one head, past which tiles of keys go.
 
+use std::ops::Range;
+
 use ndarray::{ArrayView2, ArrayView4, ArrayViewMut2, ArrayViewMut4, Axis};
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::cpu::{KEYS, QUERIES, blocks, each, load, load_transposed, part, store};
+use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpose};
 use super::{Options, Shape};
-use crate::elementary::{exp, largest};
+use crate::elementary::exp;
 use crate::scratch;
+use crate::simd::vectorised;
 use crate::tile::{Left, multiply, multiply_add, padded};
 
 /// Queries that one thread takes at a time; a tile of keys is loaded once for all of them.
@@ -41,7 +44,7 @@ pub(super) fn run<T: Float>(
             }
         }
     }
-    pool.for_each(spans, |span| Arch::new().dispatch(span));
+    pool.for_each(spans, Span::compute);
 }
 
 /// A span of queries of one head of one sequence.
@@ -57,6 +60,33 @@ struct Span<'a, T> {
     lse: &'a mut [f32],
 }
 
+impl<T: Float> Span<'_, T> {
+    fn compute(self) {
+        let Self { shape, options, first, lse, .. } = self;
+        let (rows, width) = (lse.len(), padded(shape.head_size));
+        let seen = shape.visible(options, first + rows - 1);
+        let tile = [shape.head_size * KEYS, QUERIES * KEYS];
+        let sizes = [rows * width, seen * width, seen * width, rows * width, rows, rows, tile[0], tile[1]];
+        scratch::with_parts(sizes, |[q, k, v, out, largest, sum, keys, scores]| {
+            vectorised(
+                #[inline(always)]
+                || {
+                    load(self.q, options.scale(shape.head_size), q);
+                    load(part(self.k, Axis(0), 0..seen), 1.0, k);
+                    load(part(self.v, Axis(0), 0..seen), 1.0, v);
+                },
+            );
+            let running = Running { out, largest, sum };
+            pass(Pass { shape, options, first, rows, q, k, v, running, keys, scores });
+            lse.copy_from_slice(largest);
+            vectorised(
+                #[inline(always)]
+                || store(out, 1.0, self.out),
+            );
+        });
+    }
+}
+
 /// The running softmax of a span: `out` is the sum of e^(score - largest) v, `sum` that of e^(score - largest).
 struct Running<'a> {
     out: &'a mut [f32],
@@ -64,67 +94,95 @@ struct Running<'a> {
     sum: &'a mut [f32],
 }
 
-impl<T: Float> WithSimd for Span<'_, T> {
+/// A span in f32, padded, with its scaled queries and the keys and values that it sees, and memory for one tile.
+struct Pass<'a> {
+    shape: Shape,
+    options: Options,
+    first: usize,
+    rows: usize,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    running: Running<'a>,
+    keys: &'a mut [f32],
+    scores: &'a mut [f32],
+}
+
+/// Compiled here once for each instruction set, and not wherever the op is used with a new type.
+fn pass(pass: Pass<'_>) {
+    Arch::new().dispatch(pass);
+}
+
+impl WithSimd for Pass<'_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let (rows, width) = (self.lse.len(), padded(self.shape.head_size));
-        let sizes = [rows * width, rows * width, rows, rows, self.shape.head_size * KEYS, KEYS * width, QUERIES * KEYS];
-        scratch::with_parts(sizes, |[q, out, largest, sum, keys, values, scores]| {
-            out.fill(0.0);
-            largest.fill(f32::NEG_INFINITY);
-            sum.fill(0.0);
-            load(self.q, 0..rows, self.options.scale(self.shape.head_size), q);
-            let mut running = Running { out, largest, sum };
-            let seen = self.shape.visible(self.options, self.first + rows - 1);
-            for tile in blocks(seen, KEYS) {
-                load_transposed(self.k, tile.clone(), keys);
-                load(self.v, tile.clone(), 1.0, values);
-                for block in blocks(rows, QUERIES) {
-                    // How many of the tile's keys a row of the block sees.
-                    let seen = |row: usize| {
-                        let visible = self.shape.visible(self.options, self.first + block.start + row);
-                        visible.saturating_sub(tile.start).min(tile.len())
-                    };
-                    if seen(block.len() - 1) == 0 {
-                        continue;
-                    }
-                    let q = Left::rows(&q[block.start * width..], width);
-                    multiply(simd, q, keys, scores, (block.len(), self.shape.head_size, KEYS), seen);
-                    for row in 0..block.len() {
-                        let scores = &mut scores[row * KEYS..][..KEYS];
-                        running.absorb(block.start + row, width, scores, seen(row));
-                    }
-                    let out = &mut running.out[block.start * width..];
-                    let weights = Left::rows(scores, KEYS);
-                    multiply_add(simd, weights, values, out, (block.len(), width), |row| 0..seen(row));
+        let Self { shape, options, first, rows, q, k, v, mut running, keys, scores } = self;
+        let width = padded(shape.head_size);
+        running.out.fill(0.0);
+        running.largest.fill(f32::NEG_INFINITY);
+        running.sum.fill(0.0);
+        for tile in blocks(k.len() / width, KEYS) {
+            let there = tile.start * width..tile.end * width;
+            transpose(&k[there.clone()], width, shape.head_size, keys);
+            for block in blocks(rows, QUERIES) {
+                let window =
+                    Window { shape, options, queries: first + block.start..first + block.end, keys: tile.clone() };
+                if window.is_hidden() {
+                    continue;
                 }
+                let q = Left::rows(&q[block.start * width..], width);
+                multiply(
+                    simd,
+                    q,
+                    keys,
+                    scores,
+                    (block.len(), shape.head_size, KEYS),
+                    #[inline(always)]
+                    |row| window.seen(row),
+                );
+                running.absorb(block.clone(), width, scores, &window);
+                multiply_add(
+                    simd,
+                    Left::rows(scores, KEYS),
+                    &v[there.clone()],
+                    &mut running.out[block.start * width..],
+                    (block.len(), width),
+                    #[inline(always)]
+                    |row| 0..window.seen(row),
+                );
             }
-            running.finish(width);
-            self.lse.copy_from_slice(running.largest);
-            store(running.out, 1.0, self.out);
-        });
+        }
+        running.finish(width);
     }
 }
 
 impl Running<'_> {
-    /// Turns the first `seen` scores of a row into weights relative to the row's new largest score, and what the row has
-    /// summed so far likewise.
+    /// Turns the scores of the block `rows` into weights relative to each row's new largest score, and what the rows have
+    /// summed so far likewise. Each step is a loop over all rows, so that short rows keep the vector units busy too.
     #[inline(always)]
-    fn absorb(&mut self, row: usize, width: usize, scores: &mut [f32], seen: usize) {
-        if seen == 0 {
-            return;
+    fn absorb(&mut self, rows: Range<usize>, width: usize, scores: &mut [f32], window: &Window) {
+        let (largest, sum) = (&mut self.largest[rows.clone()], &mut self.sum[rows.clone()]);
+        let (mut highest, mut shrink, mut sums) = ([0.0f32; QUERIES], [0.0f32; QUERIES], [0.0f32; QUERIES]);
+        for (row, scores) in scores.chunks_exact(KEYS).take(rows.len()).enumerate() {
+            highest[row] = largest_of(&scores[..window.seen(row)], largest[row]);
         }
-        let before = self.largest[row];
-        let highest = largest(&scores[..seen], before);
-        // Scores that are all -inf weigh nothing; -inf less -inf would be NaN.
-        let reference = if highest == f32::NEG_INFINITY { 0.0 } else { highest };
-        let sum = exponentials(&mut scores[..padded(seen)], seen, reference);
-        let shrink = exp(before - reference);
-        self.largest[row] = highest;
-        self.sum[row] = self.sum[row].mul_add(shrink, sum);
-        self.out[row * width..][..width].iter_mut().for_each(|out| *out *= shrink);
+        for (shrink, (highest, before)) in shrink.iter_mut().zip(highest.iter().zip(&*largest)) {
+            *shrink = exp(*before - finite_reference(*highest));
+        }
+        for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows.len()).enumerate() {
+            sums[row] = exponentials(scores, window.seen(row), finite_reference(highest[row]));
+        }
+        for (row, (largest, sum)) in largest.iter_mut().zip(sum).enumerate() {
+            *largest = highest[row];
+            *sum = sum.mul_add(shrink[row], sums[row]);
+        }
+        for (out, shrink) in self.out[rows.start * width..rows.end * width].chunks_exact_mut(width).zip(&shrink) {
+            for out in out {
+                *out *= shrink;
+            }
+        }
     }
 
     /// Divides by the sums; `largest` becomes the LSE.
@@ -137,16 +195,25 @@ impl Running<'_> {
                 continue;
             }
             let inverse = 1.0 / sum;
-            out.iter_mut().for_each(|out| *out *= inverse);
+            for out in out {
+                *out *= inverse;
+            }
             *largest += sum.ln();
         }
     }
 }
 
-/// Replaces the first `seen` scores by e^(score - reference), the rest by zero, and returns their sum.
+/// Scores that are all -inf weigh nothing; -inf less -inf would be NaN.
+#[inline(always)]
+fn finite_reference(highest: f32) -> f32 {
+    if highest == f32::NEG_INFINITY { 0.0 } else { highest }
+}
+
+/// Replaces the first `seen` scores by e^(score - reference) and returns their sum. Scores beyond, up to a whole vector,
+/// become 0.
 #[inline(always)]
 fn exponentials(scores: &mut [f32], seen: usize, reference: f32) -> f32 {
-    const LANES: usize = 16;
+    let scores = &mut scores[..padded(seen)];
     scores[seen..].fill(f32::NEG_INFINITY);
     let mut partial = [0.0f32; LANES];
     for scores in scores.chunks_exact_mut(LANES) {
@@ -155,5 +222,47 @@ fn exponentials(scores: &mut [f32], seen: usize, reference: f32) -> f32 {
             *partial += *score;
         }
     }
-    partial.iter().sum()
+    fold(partial, add)
+}
+
+/// The largest of `values` and `floor`; NaNs are passed over.
+#[inline(always)]
+fn largest_of(values: &[f32], floor: f32) -> f32 {
+    let mut lanes = [floor; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for values in whole {
+        for (lane, value) in lanes.iter_mut().zip(values) {
+            *lane = larger(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = larger(*lane, *value);
+    }
+    fold(lanes, larger)
+}
+
+/// Partial results of a row.
+const LANES: usize = 16;
+
+/// Pairwise, as vectors halve.
+#[inline(always)]
+fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = join(lanes[lane], lanes[lane + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+#[inline(always)]
+fn add(a: f32, b: f32) -> f32 {
+    a + b
 }

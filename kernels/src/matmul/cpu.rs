@@ -114,23 +114,29 @@ impl<T: Float> Layer<'_, T> {
     /// Forms the sums (one part, or gate and up), then what is made of them.
     fn fill(&self, tile: Tile<'_, T>, sums: &mut [ArrayViewMut2<'_, f32>]) {
         let Tile { rows, columns, mut pre, y, .. } = tile;
-        vectorised(|| self.start(&rows, &columns, sums));
+        vectorised(
+            #[inline(always)]
+            || self.start(&rows, &columns, sums),
+        );
         self.x.rows(rows.clone()).with_f32(|x| {
             for (part, sums) in sums.iter_mut().enumerate() {
                 let first = part * self.outputs + columns.start;
                 self.w.rows(first..first + columns.len()).transposed().with_f32(|w| multiply(x, w, 1.0, sums));
             }
         });
-        vectorised(|| {
-            for (pre, sums) in pre.iter_mut().zip(&*sums) {
-                for (pre, sums) in pre.rows_mut().into_iter().zip(sums.rows()) {
-                    each(line(sums), None, line_mut(pre), |sum| sum);
+        vectorised(
+            #[inline(always)]
+            || {
+                for (pre, sums) in pre.iter_mut().zip(&*sums) {
+                    for (pre, sums) in pre.rows_mut().into_iter().zip(sums.rows()) {
+                        each(line(sums), None, line_mut(pre), unchanged);
+                    }
                 }
-            }
-            if let Some(y) = y {
-                self.finish(&rows, &columns, sums, y);
-            }
-        });
+                if let Some(y) = y {
+                    self.finish(&rows, &columns, sums, y);
+                }
+            },
+        );
     }
 
     /// What the product is added to: the bias, and the residual where no activation stands between.
@@ -141,7 +147,11 @@ impl<T: Float> Layer<'_, T> {
             for (row, sums) in rows.clone().zip(sums.rows_mut()) {
                 let sums = line_mut(sums);
                 match bias {
-                    Some(bias) => sums.iter_mut().zip(bias).for_each(|(sum, bias)| *sum = bias.to_f32()),
+                    Some(bias) => {
+                        for (sum, bias) in sums.iter_mut().zip(bias) {
+                            *sum = bias.to_f32();
+                        }
+                    }
                     None => sums.fill(0.0),
                 }
                 if self.epilogue.activation == Activation::None {
@@ -155,7 +165,9 @@ impl<T: Float> Layer<'_, T> {
     fn add_residual(&self, row: usize, columns: &Range<usize>, to: &mut [f32]) {
         if let Some(residual) = self.epilogue.residual {
             let residual = &residual[row * self.outputs..][columns.clone()];
-            to.iter_mut().zip(residual).for_each(|(to, residual)| *to += residual.to_f32());
+            for (to, residual) in to.iter_mut().zip(residual) {
+                *to += residual.to_f32();
+            }
         }
     }
 
@@ -174,7 +186,7 @@ impl<T: Float> Layer<'_, T> {
             let residual = self.epilogue.residual.map(|residual| &residual[row * self.outputs..][columns.clone()]);
             match self.epilogue.activation {
                 // The residual is in the sum already.
-                Activation::None => each(sum, None, y, |sum| sum),
+                Activation::None => each(sum, None, y, unchanged),
                 Activation::GeluTanh => each(sum, residual, y, gelu_tanh),
                 Activation::GeluErf => each(sum, residual, y, gelu_erf),
                 Activation::Relu => each(sum, residual, y, relu),
@@ -196,6 +208,11 @@ impl<T: Float> Layer<'_, T> {
             }
         }
     }
+}
+
+#[inline(always)]
+fn unchanged(sum: f32) -> f32 {
+    sum
 }
 
 /// A row of a tile, which is contiguous in every matrix that this module cuts.

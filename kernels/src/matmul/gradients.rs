@@ -63,17 +63,20 @@ fn rounded_product<T: Float>(
         scratch::with(height * width, |sums| {
             let mut result = matrix_mut(sums, height, width);
             a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(a, b, 0.0, &mut result)));
-            vectorised(|| {
-                for (to, from) in c.rows_mut().into_iter().zip(sums.chunks_exact(width)) {
-                    let to = to.into_slice().expect("rows are contiguous");
-                    match write {
-                        Write::Set => to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(*from)),
-                        Write::Add => {
-                            to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(to.to_f32() + from));
+            vectorised(
+                #[inline(always)]
+                || {
+                    for (to, from) in c.rows_mut().into_iter().zip(sums.chunks_exact(width)) {
+                        let to = to.into_slice().expect("rows are contiguous");
+                        match write {
+                            Write::Set => to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(*from)),
+                            Write::Add => {
+                                to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(to.to_f32() + from));
+                            }
                         }
                     }
-                }
-            });
+                },
+            );
         });
     });
 }
@@ -85,18 +88,27 @@ pub(super) fn backward_bias<T: Float>(pool: &CpuPool, shape: Shape, dy: &[T], db
     }
     let blocks = db.chunks_mut(BIAS_COLUMNS).enumerate().collect();
     pool.for_each(blocks, |(block, db)| {
-        vectorised(|| {
-            let mut total = [0.0f32; BIAS_COLUMNS];
-            for rows in dy.chunks(SUM_BLOCK * n) {
-                let mut sums = [0.0f32; BIAS_COLUMNS];
-                for row in rows.chunks_exact(n) {
-                    let row = &row[block * BIAS_COLUMNS..][..db.len()];
-                    sums.iter_mut().zip(row).for_each(|(sum, dy)| *sum += dy.to_f32());
+        vectorised(
+            #[inline(always)]
+            || {
+                let mut total = [0.0f32; BIAS_COLUMNS];
+                for rows in dy.chunks(SUM_BLOCK * n) {
+                    let mut sums = [0.0f32; BIAS_COLUMNS];
+                    for row in rows.chunks_exact(n) {
+                        let row = &row[block * BIAS_COLUMNS..][..db.len()];
+                        for (sum, dy) in sums.iter_mut().zip(row) {
+                            *sum += dy.to_f32();
+                        }
+                    }
+                    for (total, sum) in total.iter_mut().zip(&sums) {
+                        *total += sum;
+                    }
                 }
-                total.iter_mut().zip(&sums).for_each(|(total, sum)| *total += sum);
-            }
-            db.iter_mut().zip(&total).for_each(|(db, total)| *db += total);
-        });
+                for (db, total) in db.iter_mut().zip(&total) {
+                    *db += total;
+                }
+            },
+        );
     });
 }
 
@@ -116,22 +128,25 @@ pub(super) fn backward_activation<T: Float>(
     let block = rows::block(m, pool, 2, LEAST_ELEMENTS.div_ceil(n));
     let blocks = pre.chunks(block * n).zip(dy.chunks(block * outputs)).zip(dpre.chunks_mut(block * n)).collect();
     pool.for_each(blocks, |((pre, dy), dpre)| {
-        vectorised(|| match activation {
-            Activation::None => dpre.copy_from_slice(dy),
-            Activation::GeluTanh => chain(pre, dy, dpre, gelu_tanh_derivative),
-            Activation::GeluErf => chain(pre, dy, dpre, gelu_erf_derivative),
-            Activation::Relu => chain(pre, dy, dpre, relu_derivative),
-            Activation::SwiGlu => {
-                let rows = pre.chunks_exact(n).zip(dy.chunks_exact(outputs)).zip(dpre.chunks_exact_mut(n));
-                for ((pre, dy), dpre) in rows {
-                    let ((gate, up), (dgate, dup)) = (pre.split_at(outputs), dpre.split_at_mut(outputs));
-                    for ((((gate, up), dy), dgate), dup) in gate.iter().zip(up).zip(dy).zip(dgate).zip(dup) {
-                        let gradients = swiglu_gradients(gate.to_f32(), up.to_f32(), dy.to_f32());
-                        (*dgate, *dup) = (T::from_f32(gradients.0), T::from_f32(gradients.1));
+        vectorised(
+            #[inline(always)]
+            || match activation {
+                Activation::None => dpre.copy_from_slice(dy),
+                Activation::GeluTanh => chain(pre, dy, dpre, gelu_tanh_derivative),
+                Activation::GeluErf => chain(pre, dy, dpre, gelu_erf_derivative),
+                Activation::Relu => chain(pre, dy, dpre, relu_derivative),
+                Activation::SwiGlu => {
+                    let rows = pre.chunks_exact(n).zip(dy.chunks_exact(outputs)).zip(dpre.chunks_exact_mut(n));
+                    for ((pre, dy), dpre) in rows {
+                        let ((gate, up), (dgate, dup)) = (pre.split_at(outputs), dpre.split_at_mut(outputs));
+                        for ((((gate, up), dy), dgate), dup) in gate.iter().zip(up).zip(dy).zip(dgate).zip(dup) {
+                            let gradients = swiglu_gradients(gate.to_f32(), up.to_f32(), dy.to_f32());
+                            (*dgate, *dup) = (T::from_f32(gradients.0), T::from_f32(gradients.1));
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     });
 }
 

@@ -68,19 +68,22 @@ pub(super) fn rotate<T: Float>(pool: &CpuPool, shape: Shape, options: Options, d
     let block = rows::block(batch * tokens, pool, 1, LEAST_ELEMENTS.div_ceil(row_stride));
     let blocks = x.chunks_mut(block * row_stride).enumerate().collect();
     pool.for_each(blocks, |(index, rows)| {
-        vectorised(|| {
-            for (row, x) in rows.chunks_exact_mut(row_stride).enumerate() {
-                let angles = (index * block + row) % tokens * half;
-                let (cos, sin) = (&table.cos[angles..][..half], &table.sin[angles..][..half]);
-                for head in x[..heads * head_size].chunks_exact_mut(head_size) {
-                    if options.interleaved {
-                        turn_neighbours(head, cos, sin, sign);
-                    } else {
-                        turn_halves(head, cos, sin, sign);
+        vectorised(
+            #[inline(always)]
+            || {
+                for (row, x) in rows.chunks_exact_mut(row_stride).enumerate() {
+                    let angles = (index * block + row) % tokens * half;
+                    let (cos, sin) = (&table.cos[angles..][..half], &table.sin[angles..][..half]);
+                    for head in x[..heads * head_size].chunks_exact_mut(head_size) {
+                        if options.interleaved {
+                            turn_neighbours(head, cos, sin, sign);
+                        } else {
+                            turn_halves(head, cos, sin, sign);
+                        }
                     }
                 }
-            }
-        });
+            },
+        );
     });
 }
 
