@@ -1,4 +1,4 @@
-//! The end of a run that failed: tells the others, listens to them, and makes one sentence of it.
+//! The end of a run that failed: listens to the others, tells them, and makes one sentence of it.
 //!
 //! A rank that fails first completes the frame that it is in on each link, with the bytes that belong there, and then
 //! sends a notice. So nobody takes a rest of garbage for a result, and everybody learns why, on every transport. After
@@ -7,129 +7,165 @@
 
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, Run, Trouble};
-use super::frame::{Notice, Reason};
+use super::engine::{Engine, Run};
+use super::finding::Finding;
+use super::frame::{BODY, Next};
 use super::plan::Step;
+use super::run::{Told, Trouble};
 use crate::transport::Want;
-use crate::{Cause, Failure, Verdict};
+use crate::{Cause, Failure};
 
 /// How long a rank tries to get its notices out.
-const TELL: Duration = Duration::from_millis(300);
-/// How long it waits for better knowledge of a link that closed: whoever watches the processes knows within that time.
+const TELL: Duration = Duration::from_millis(500);
+/// How long it waits for better knowledge before it tells of a link that closed: whoever watches the processes knows
+/// within that time, and whoever closed it for a reason has said why.
 const LEARN: Duration = Duration::from_millis(1000);
-/// How long it listens for others after its deadline, at least and at most; in between, a quarter of its deadline.
-const LISTEN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// How long it waits for the message that shows what a rank did that is already past this operation.
+const LOOK: Duration = Duration::from_millis(300);
+/// How long it listens for others after a deadline, at least and at most; in between, a quarter of the deadline.
+const LISTEN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 
-/// What is known so far of the failure.
-struct Finding {
-    peer: Option<usize>,
-    cause: Cause,
-    /// Nobody can know it better.
-    settled: bool,
+/// The conclusion while it is being drawn.
+struct Conclusion {
+    finding: Finding,
+    /// Ranks that ranks in this operation wait for: this one's, then the others' in the order in which they tell.
+    waited_for: Vec<usize>,
+    /// A rank that waited for this one until its deadline.
+    accuser: Option<usize>,
+    /// From whom a notice came.
+    heard: Vec<bool>,
+    /// Whose link has ended.
+    gone: Vec<bool>,
+    /// Bytes of the own notice sent to each.
+    told: Vec<usize>,
 }
 
 impl Engine {
     pub(super) fn conclude(&mut self, trouble: Trouble, steps: &[Step], run: &Run<'_, '_, '_>) -> Failure {
-        let around = run.around;
         let begun = Instant::now();
-        let mut finding = self.finding(trouble, around.members);
-        let patience = match finding.cause {
-            Cause::TimedOut { after } => (after / 4).clamp(LISTEN.0, LISTEN.1),
-            Cause::Died { .. } if !finding.settled => LEARN,
-            _ => TELL,
-        };
-        let notice = notice(&finding).encode();
-        let mut told = vec![0; self.world];
-        let mut heard = vec![false; self.world];
-        heard[self.rank] = true;
-        told[self.rank] = notice.len();
-        // Whom ranks in this operation wait for: this one, then the others in the order in which they tell.
-        let mut waited_for: Vec<usize> = finding.peer.into_iter().collect();
+        let mut state = self.open_conclusion(trouble, steps, run);
+        let mut notice: Option<(Vec<u8>, Instant)> = None;
         loop {
-            let all_told = self.tell(&notice, &mut told, steps, run);
-            self.listen(&mut heard, &mut finding, &mut waited_for);
-            if let Err(verdict) = around.health.check() {
-                finding = from_verdict(verdict, around.members);
+            self.listen(&mut state, run);
+            if let Err(verdict) = run.around.health.check() {
+                state.finding = Finding::verdict(self.rank, verdict, run.around.members);
             }
-            let all_heard = heard.iter().all(|heard| *heard);
-            if begun.elapsed() >= patience || (all_told && (finding.settled || all_heard)) {
-                break;
+            let timed_out = matches!(state.finding.cause, Cause::TimedOut { .. });
+            let learned = match state.finding.cause {
+                Cause::Mismatch { .. } => LOOK,
+                _ => LEARN,
+            };
+            if notice.is_none() && (state.finding.settled || timed_out || begun.elapsed() >= learned) {
+                notice = Some((state.finding.notice.encode(), Instant::now()));
             }
+            if let Some((bytes, since)) = &notice {
+                let all_told = self.tell(bytes, &mut state, steps, run);
+                let patience = match state.finding.cause {
+                    Cause::TimedOut { after } => (after / 4).clamp(LISTEN.0, LISTEN.1),
+                    _ => TELL,
+                };
+                let all_heard = state.heard.iter().all(|heard| *heard);
+                if since.elapsed() >= patience || (all_told && (!timed_out || all_heard)) {
+                    break;
+                }
+            }
+            let length = notice.as_ref().map_or(0, |(bytes, _)| bytes.len());
             let wants: Vec<Want> = (0..self.world)
-                .filter(|&peer| peer != self.rank)
-                .map(|peer| Want { peer, send: told[peer] < notice.len() })
+                .filter(|&peer| peer != self.rank && !state.gone[peer])
+                .map(|peer| Want { peer, send: state.told[peer] < length })
+                .filter(|want| want.send || (!state.heard[want.peer] && !self.links[want.peer].holds_head()))
                 .collect();
             self.transport.park(&wants, Duration::from_millis(2));
         }
-        if matches!(finding.cause, Cause::TimedOut { .. }) {
-            // All who wait have said so by now: whoever is waited for and was silent does not take part.
-            finding.peer = waited_for.into_iter().find(|&peer| !heard[peer]).or(finding.peer);
+        self.sentence(state, run)
+    }
+
+    fn open_conclusion(&self, trouble: Trouble, steps: &[Step], run: &Run<'_, '_, '_>) -> Conclusion {
+        let undone = |(index, _): &(usize, &Step)| !self.progress[*index].done;
+        let receives = steps.iter().enumerate().filter(undone).filter_map(|(_, step)| match *step {
+            Step::Recv { peer, .. } => Some(peer),
+            _ => None,
+        });
+        let sends = steps.iter().enumerate().filter(undone).filter_map(|(_, step)| match *step {
+            Step::Send { peer, .. } => Some(peer),
+            _ => None,
+        });
+        let mut waited_for: Vec<usize> = receives.chain(sends).collect();
+        let mut heard = vec![false; self.world];
+        heard[self.rank] = true;
+        let mut accuser = None;
+        if let Trouble::Told { by, notice } = &trouble {
+            heard[*by] = true;
+            accuser = Some(*by).filter(|_| notice.peer == Some(self.rank));
+            waited_for.extend(notice.peer);
         }
-        let (operation, sequence) = run.told.any().map_or(("abort", 0), |told| (told.operation.name(), told.sequence));
-        let address = finding.peer.map(|peer| self.transport.address(peer));
-        let (rank, world) = (self.rank, self.world);
-        Failure { rank, world, operation, sequence, peer: finding.peer, address, cause: finding.cause }
+        let finding = Finding::new(self.rank, trouble, run.around.members, &waited_for);
+        if let Cause::TimedOut { .. } = finding.cause {
+            waited_for.splice(0..0, finding.peer);
+        }
+        let (gone, told) = (vec![false; self.world], vec![0; self.world]);
+        Conclusion { finding, waited_for, accuser, heard, gone, told }
     }
 
-    fn finding(&self, trouble: Trouble, members: &[usize]) -> Finding {
-        match trouble {
-            Trouble::Own { peer, cause } => {
-                let settled = !matches!(cause, Cause::TimedOut { .. } | Cause::Link { .. });
-                Finding { peer, cause, settled }
+    /// Takes what has come, until a notice of each peer; a better reason than the own one replaces it.
+    fn listen(&mut self, state: &mut Conclusion, run: &Run<'_, '_, '_>) {
+        for peer in 0..self.world {
+            if state.heard[peer] {
+                continue;
             }
-            Trouble::Closed { peer } => {
-                let how = "its link was closed in the middle of an operation".into();
-                Finding { peer: Some(peer), cause: Cause::Died { how }, settled: false }
+            loop {
+                match self.links[peer].discard(&mut *self.transport, peer) {
+                    Ok(Next::Nothing | Next::Garbage) => break,
+                    Err(_) => {
+                        state.gone[peer] = true;
+                        break;
+                    }
+                    Ok(Next::Data(head)) => {
+                        let difference = match run.told {
+                            Told::Same(own) if own.sequence == head.descriptor.sequence => {
+                                own.difference(&head.descriptor)
+                            }
+                            _ => None,
+                        };
+                        if let (Some(difference), false) = (difference, state.finding.settled) {
+                            state.finding = Finding::mismatch(self.rank, peer, difference);
+                        }
+                    }
+                    Ok(Next::Notice(notice)) => {
+                        state.heard[peer] = true;
+                        state.waited_for.extend(notice.peer);
+                        let theirs = Finding::adopt(self.rank, peer, notice);
+                        if matches!(theirs.cause, Cause::TimedOut { .. }) && theirs.peer == Some(self.rank) {
+                            state.accuser = state.accuser.or(Some(peer));
+                        }
+                        let timed_out = matches!(state.finding.cause, Cause::TimedOut { .. });
+                        if !state.finding.settled && (theirs.settled || !timed_out) {
+                            state.finding = theirs;
+                        }
+                        break;
+                    }
+                }
             }
-            Trouble::Told { by, notice } => self.adopt(by, notice),
-            Trouble::Verdict(verdict) => from_verdict(verdict, members),
         }
     }
 
-    /// What a peer's notice means for this rank.
-    fn adopt(&self, by: usize, notice: Notice) -> Finding {
-        let here = notice.peer == Some(self.rank);
-        let whom = notice.peer.map_or_else(String::new, |peer| format!(" with rank {peer}"));
-        let (peer, cause) = match notice.reason {
-            Reason::TimedOut { milliseconds } if here => {
-                let reason = format!("this rank did not answer it within {:.1} s", milliseconds as f64 / 1e3);
-                (Some(by), Cause::Aborted { reason })
-            }
-            Reason::TimedOut { milliseconds } => {
-                (notice.peer.or(Some(by)), Cause::TimedOut { after: Duration::from_millis(milliseconds) })
-            }
-            Reason::Died { how } if !here => (notice.peer.or(Some(by)), Cause::Died { how }),
-            Reason::Died { how } => {
-                (Some(by), Cause::Aborted { reason: format!("it takes this rank for dead: {how}") })
-            }
-            Reason::Aborted { reason } => (notice.peer.filter(|_| !here).or(Some(by)), Cause::Aborted { reason }),
-            Reason::Mismatch { difference } => (
-                Some(by),
-                Cause::Mismatch { difference: format!("it disagrees{whom}, of which it says: {difference}") },
-            ),
-            Reason::Other { what } => (Some(by), Cause::Aborted { reason: format!("trouble{whom}: {what}") }),
-        };
-        let settled = !matches!(cause, Cause::TimedOut { .. });
-        Finding { peer, cause, settled }
-    }
-
-    /// Sends on: the rest of the frame that is on its way, then the notice. `true` when nothing is left that can be sent.
-    fn tell(&mut self, notice: &[u8], told: &mut [usize], steps: &[Step], run: &Run<'_, '_, '_>) -> bool {
+    /// Sends on: the rest of the frame that is on its way, then the notice. `true` when all have it.
+    fn tell(&mut self, notice: &[u8], state: &mut Conclusion, steps: &[Step], run: &Run<'_, '_, '_>) -> bool {
         let mut all = true;
         for peer in 0..self.world {
-            if told[peer] >= notice.len() {
+            if peer == self.rank || state.told[peer] >= notice.len() {
                 continue;
             }
             if self.links[peer].in_frame() && !self.finish_frame(peer, steps, run) {
                 all = false;
                 continue;
             }
-            match self.transport.try_send(peer, &notice[told[peer]..]) {
-                Ok(sent) => told[peer] += sent,
+            match self.transport.try_send(peer, &notice[state.told[peer]..]) {
+                Ok(sent) => state.told[peer] += sent,
                 // Nobody is there to be told.
-                Err(_) => told[peer] = notice.len(),
+                Err(_) => state.told[peer] = notice.len(),
             }
-            all &= told[peer] >= notice.len();
+            all &= state.told[peer] >= notice.len();
         }
         all
     }
@@ -141,7 +177,9 @@ impl Engine {
             matches!(step, Step::Send { peer: to, .. } if *to == peer) && progress.begun && !progress.done
         };
         let Some((index, step)) = steps.iter().enumerate().find(under_way) else { return true };
-        let rest = self.rest_of_frame(step, index, run);
+        // A copy, as the bytes belong to the engine whose link is written to; it is short and made only here.
+        let rest = self.rest(step, index, run);
+        let rest = rest[..rest.len().min(BODY)].to_vec();
         let mut moved = false;
         match self.links[peer].push(&mut *self.transport, peer, &rest, &mut moved) {
             Ok(sent) => {
@@ -152,50 +190,30 @@ impl Engine {
         }
     }
 
-    fn rest_of_frame(&self, step: &Step, index: usize, run: &Run<'_, '_, '_>) -> Vec<u8> {
-        let rest = self.rest(step, index, run);
-        rest[..rest.len().min(super::frame::BODY)].to_vec()
-    }
-
-    /// Takes what has come, until a notice of each peer; a better reason than the own one replaces it.
-    fn listen(&mut self, heard: &mut [bool], finding: &mut Finding, waited_for: &mut Vec<usize>) {
-        for (peer, heard) in heard.iter_mut().enumerate().filter(|(_, heard)| !**heard) {
-            if let Ok(Some(notice)) = self.links[peer].drain(&mut *self.transport, peer) {
-                *heard = true;
-                waited_for.extend(notice.peer);
-                let theirs = self.adopt(peer, notice);
-                if !finding.settled && theirs.settled {
-                    *finding = theirs;
+    /// The failure as this rank reports it.
+    fn sentence(&self, state: Conclusion, run: &Run<'_, '_, '_>) -> Failure {
+        let Conclusion { mut finding, waited_for, accuser, heard, .. } = state;
+        if let Cause::TimedOut { after } = finding.cause {
+            // All who wait have said so by now: whoever is waited for and was silent does not take part.
+            match (waited_for.into_iter().find(|&peer| !heard[peer]), accuser) {
+                (Some(silent), _) => finding.peer = Some(silent),
+                (None, Some(accuser)) => {
+                    let reason = format!("this rank did not answer it within {:.1} s", after.as_secs_f64());
+                    (finding.peer, finding.cause) = (Some(accuser), Cause::Aborted { reason });
                 }
+                (None, None) => {}
             }
         }
+        let (operation, sequence) = run.told.any().map_or(("abort", 0), |told| (told.operation.name(), told.sequence));
+        let address = finding.peer.filter(|&peer| peer != self.rank).map(|peer| self.transport.address(peer));
+        Failure {
+            rank: self.rank,
+            world: self.world,
+            operation,
+            sequence,
+            peer: finding.peer,
+            address,
+            cause: finding.cause,
+        }
     }
-}
-
-fn from_verdict(verdict: Verdict, members: &[usize]) -> Finding {
-    let here = |job_rank: usize| members.iter().position(|&member| member == job_rank);
-    let elsewhere = |job_rank: usize| match here(job_rank) {
-        Some(_) => String::new(),
-        None => format!("rank {job_rank} of the job: "),
-    };
-    let (peer, cause) = match verdict {
-        Verdict::Died { rank, how } => (here(rank), Cause::Died { how: format!("{}{how}", elsewhere(rank)) }),
-        Verdict::Aborted { by, reason } => (here(by), Cause::Aborted { reason: format!("{}{reason}", elsewhere(by)) }),
-        Verdict::Orphaned { how } => (None, Cause::Died { how: format!("its launcher: {how}") }),
-    };
-    Finding { peer, cause, settled: true }
-}
-
-/// The finding as the others are told.
-fn notice(finding: &Finding) -> Notice {
-    let shortened = |text: &str| text.chars().take(500).collect::<String>();
-    let reason = match &finding.cause {
-        Cause::TimedOut { after } => Reason::TimedOut { milliseconds: after.as_millis() as u64 },
-        Cause::Died { how } => Reason::Died { how: shortened(how) },
-        Cause::Aborted { reason } => Reason::Aborted { reason: shortened(reason) },
-        Cause::Mismatch { difference } => Reason::Mismatch { difference: shortened(difference) },
-        Cause::Protocol { what } | Cause::Link { reason: what } => Reason::Other { what: shortened(what) },
-        Cause::Missing { ranks, .. } => Reason::Other { what: format!("ranks {ranks:?} are missing") },
-    };
-    Notice { reason, peer: finding.peer }
 }

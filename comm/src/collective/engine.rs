@@ -5,80 +5,20 @@ use std::time::{Duration, Instant};
 use warpweft_device::DType;
 
 use super::descriptor::{Descriptor, Operation};
-use super::frame::{BODY, Head, Link, Next, Notice};
-use super::plan::{How, Place, Plan, Span, Step};
-use crate::reduce::{self, Contributions, Op, Reduction};
+use super::frame::{BODY, Head, Link, Next};
+use super::memory::{Ground, Memory, source};
+use super::plan::{How, Plan, Span, Step};
+use super::run::{Circumstances, Told, Trouble};
+use crate::reduce::{Op, Reduction};
 use crate::transport::{LinkError, Transport, Want};
-use crate::{Cause, Failure, Health, Verdict};
+use crate::{Cause, Failure, Verdict};
 
 /// Bytes received at a time where they are to be combined: half a first-level cache.
 const SCRATCH: usize = 16 << 10;
+/// Collectives remembered, to tell what a message that nobody expected belonged to.
+const HISTORY: usize = 16;
 /// How long a parked rank goes without a look at the health of the job.
 const PARK: Duration = Duration::from_millis(20);
-
-/// The memory of a call, as bytes.
-pub(crate) struct Memory<'m, 'a> {
-    pub(crate) inputs: &'m [&'a [u8]],
-    pub(crate) outputs: &'m mut [&'a mut [u8]],
-}
-
-/// What surrounds a run.
-pub(crate) struct Circumstances<'a> {
-    pub(crate) health: &'a Health,
-    /// The job's rank of each rank here.
-    pub(crate) members: &'a [usize],
-    /// The deadline of every wait.
-    pub(crate) timeout: Duration,
-    /// Fruitless looks at the links before a rank gives its processor away.
-    pub(crate) spins: u32,
-}
-
-/// What the messages of a run say of it.
-#[derive(Clone, Copy)]
-pub(crate) enum Told<'a> {
-    /// All the same: a collective.
-    Same(Descriptor),
-    /// Each step's own: point-to-point messages.
-    Each(&'a [Descriptor]),
-}
-
-impl Told<'_> {
-    fn of(&self, step: usize) -> Descriptor {
-        match self {
-            Told::Same(descriptor) => *descriptor,
-            Told::Each(list) => list[step],
-        }
-    }
-
-    pub(super) fn any(&self) -> Option<Descriptor> {
-        match self {
-            Told::Same(descriptor) => Some(*descriptor),
-            Told::Each(list) => list.first().copied(),
-        }
-    }
-}
-
-/// Why a run stopped.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// Found by this rank.
-    Own { peer: Option<usize>, cause: Cause },
-    /// A link ended; who or what ended it, somebody may know better.
-    Closed { peer: usize },
-    /// A peer told of it.
-    Told { by: usize, notice: Notice },
-    /// The job's or the communicator's health.
-    Verdict(Verdict),
-}
-
-impl From<LinkError> for Trouble {
-    fn from(error: LinkError) -> Self {
-        match error {
-            LinkError::Closed { peer } => Trouble::Closed { peer },
-            LinkError::Broken { peer, reason } => Trouble::Own { peer: Some(peer), cause: Cause::Link { reason } },
-        }
-    }
-}
 
 /// How far a message of the current round is.
 #[derive(Clone, Copy, Default)]
@@ -108,6 +48,12 @@ pub(super) struct Run<'r, 'm, 'a> {
     pub(super) around: &'r Circumstances<'r>,
 }
 
+impl<'m, 'a> Run<'_, 'm, 'a> {
+    fn ground<'g>(&'g mut self, temp: &'g mut [u64]) -> Ground<'g, 'm, 'a> {
+        Ground { memory: &mut self.memory, temp, size: self.size }
+    }
+}
+
 /// One rank's end of a communicator: its links, and memory that runs share.
 pub(crate) struct Engine {
     pub(super) rank: usize,
@@ -120,6 +66,8 @@ pub(crate) struct Engine {
     pub(super) progress: Vec<Progress>,
     wants: Vec<Want>,
     pass: u64,
+    /// The last collectives, by their numbers.
+    history: [Option<Descriptor>; HISTORY],
 }
 
 impl Engine {
@@ -135,6 +83,7 @@ impl Engine {
             progress: Vec::new(),
             wants: Vec::new(),
             pass: 0,
+            history: [None; HISTORY],
         }
     }
 
@@ -158,6 +107,9 @@ impl Engine {
         memory: Memory<'_, '_>,
         around: &Circumstances<'_>,
     ) -> Result<(), Failure> {
+        if let Told::Same(own) = told {
+            self.history[(own.sequence % HISTORY as u64) as usize] = Some(own);
+        }
         let plan = std::mem::take(&mut self.plan);
         let words = (plan.temp() * size).div_ceil(8);
         if self.temp.len() < words {
@@ -190,7 +142,7 @@ impl Engine {
         for (index, step) in steps.iter().enumerate() {
             match *step {
                 Step::Copy { from, into } => {
-                    self.copy(from, into, run);
+                    run.ground(&mut self.temp).copy(from, into);
                     self.progress[index].done = true;
                 }
                 Step::Fold { .. } => self.progress[index].done = true,
@@ -218,8 +170,9 @@ impl Engine {
             self.wait(steps, first, run, since)?;
         }
         for step in steps {
-            if let Step::Fold { .. } = *step {
-                self.fold(step, run);
+            if let Step::Fold { .. } = step {
+                let reduction = run.reduction;
+                run.ground(&mut self.temp).fold(reduction, step);
             }
         }
         Ok(())
@@ -278,6 +231,11 @@ impl Engine {
                     progress.done = true;
                     return Ok(moved);
                 }
+                // A peer that has given up throws away what comes: no long message may seem to have arrived.
+                let ahead = (progress.begun && !link.is_open()).then(|| link.next(&mut *self.transport, peer));
+                if let Some(Ok(Next::Notice(notice))) = ahead {
+                    return Err(Trouble::Told { by: peer, notice });
+                }
                 let body = BODY.min(bytes.len() - progress.moved) as u32;
                 link.begin(&Head { descriptor: told, message: bytes.len() as u64, body });
                 progress.begun = true;
@@ -313,7 +271,7 @@ impl Engine {
                     Next::Notice(notice) => return Err(Trouble::Told { by: peer, notice }),
                     Next::Garbage => return Err(garbage(peer)),
                     Next::Data(head) => {
-                        check(&told, &head, peer, (len, come), run.size)?;
+                        self.check(&told, &head, peer, (len, come), run.size)?;
                         self.progress[index].begun = true;
                         self.links[peer].open(&head);
                         moved = true;
@@ -335,8 +293,9 @@ impl Engine {
     fn store(&mut self, index: usize, peer: usize, into: Span, run: &mut Run<'_, '_, '_>) -> Result<usize, Trouble> {
         let at = self.progress[index].moved;
         let left = self.links[peer].body_left();
-        let target = target(&mut run.memory, &mut self.temp, into, run.size);
-        let got = self.links[peer].pull(&mut *self.transport, peer, &mut target[at..at + left])?;
+        let mut ground = run.ground(&mut self.temp);
+        let target = &mut ground.target(into)[at..at + left];
+        let got = self.links[peer].pull(&mut *self.transport, peer, target)?;
         self.progress[index].moved += got;
         Ok(got)
     }
@@ -369,34 +328,9 @@ impl Engine {
         progress.moved += whole;
         let range = at..at + whole;
         let incoming: &[u8] = &bytemuck::cast_slice::<u64, u8>(&self.scratch)[..whole];
-        combine(run, &mut self.temp, (into, own), range, incoming, finish);
+        let reduction = run.reduction;
+        run.ground(&mut self.temp).combine(reduction, (into, own), range, incoming, finish);
         Ok(got)
-    }
-
-    fn copy(&mut self, from: Span, into: Span, run: &mut Run<'_, '_, '_>) {
-        let bytes = |span: Span| span.start * run.size..(span.start + span.len) * run.size;
-        match (from.place, into.place) {
-            (Place::Input(input), Place::Output(out)) => {
-                run.memory.outputs[out][bytes(into)].copy_from_slice(&run.memory.inputs[input][bytes(from)]);
-            }
-            (Place::Output(a), Place::Output(b)) if a == b => {
-                run.memory.outputs[a].copy_within(bytes(from), into.start * run.size);
-            }
-            _ => unreachable!("no plan copies from or to temporary memory, or between results"),
-        }
-    }
-
-    fn fold(&mut self, step: &Step, run: &mut Run<'_, '_, '_>) {
-        let &Step::Fold { own, position, parts, others, into } = step else { return };
-        let size = run.size;
-        let temp = &bytemuck::cast_slice::<u64, u8>(&self.temp)[others * size..][..(parts - 1) * into.len * size];
-        let outside = match own.place {
-            Place::Input(input) => Some(&run.memory.inputs[input][own.start * size..][..own.len * size]),
-            _ => None,
-        };
-        let Place::Output(out) = into.place else { return };
-        let out = &mut run.memory.outputs[out][into.start * size..][..into.len * size];
-        reduce::fold(run.reduction, out, Contributions { own: outside, position, others: temp });
     }
 
     /// Nothing has moved for a while: looks at everything else that could have happened, then sleeps for a moment.
@@ -453,14 +387,56 @@ impl Engine {
                 let theirs = head.descriptor;
                 let comparable = own.operation != Operation::Point && theirs.operation != Operation::Point;
                 // A later one is for a call that this rank has not come to yet.
-                if let (true, Some(difference)) =
-                    (comparable && theirs.sequence <= own.sequence, own.difference(&theirs))
-                {
-                    return Err(Trouble::Own { peer: Some(peer), cause: Cause::Mismatch { difference } });
+                if comparable && theirs.sequence <= own.sequence {
+                    self.compare(&own, &theirs, peer)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// What stands at the head of a message must be what this rank expects from that peer, before any of it is written.
+    fn check(
+        &self,
+        told: &Descriptor,
+        head: &Head,
+        peer: usize,
+        (len, come): (usize, usize),
+        size: usize,
+    ) -> Result<(), Trouble> {
+        let own = |cause| Err(Trouble::Own { peer: Some(peer), cause });
+        self.compare(told, &head.descriptor, peer)?;
+        if head.message != len as u64 {
+            let elements = |bytes: u64| bytes / size.max(1) as u64;
+            let (here, there) = (elements(len as u64), elements(head.message));
+            let difference = format!("count {here} expected here from that rank, {there} sent there");
+            return own(Cause::Mismatch { difference });
+        }
+        let left = len - come;
+        if head.body as usize > left || (head.body == 0 && left > 0) {
+            return own(Cause::Protocol { what: format!("a frame of {} bytes where {left} are left", head.body) });
+        }
+        Ok(())
+    }
+
+    /// Whether a peer is in the same call.
+    fn compare(&self, own: &Descriptor, theirs: &Descriptor, peer: usize) -> Result<(), Trouble> {
+        let Some(difference) = own.difference(theirs) else { return Ok(()) };
+        let collective = own.operation != Operation::Point && theirs.operation != Operation::Point;
+        if collective && theirs.sequence > own.sequence {
+            return Err(Trouble::Later { peer, difference });
+        }
+        // A message that no earlier operation of this rank has taken: it belongs to a call that differed then.
+        let past = self.history[(theirs.sequence % HISTORY as u64) as usize];
+        let difference = match past.filter(|past| collective && past.sequence == theirs.sequence) {
+            Some(past) if theirs.sequence < own.sequence => {
+                let name = past.operation.name();
+                let what = past.difference(theirs).unwrap_or_else(|| "a message that was not expected here".into());
+                format!("in {name} #{}: {what}", past.sequence)
+            }
+            _ => difference,
+        };
+        Err(Trouble::Own { peer: Some(peer), cause: Cause::Mismatch { difference } })
     }
 
     /// The bytes of a message that is on its way, for the rest of its frame.
@@ -472,71 +448,7 @@ impl Engine {
     }
 }
 
-/// What stands at the head of a message must be what this rank expects from that peer, before any of it is written.
-fn check(told: &Descriptor, head: &Head, peer: usize, (len, come): (usize, usize), size: usize) -> Result<(), Trouble> {
-    let own = |cause| Err(Trouble::Own { peer: Some(peer), cause });
-    if let Some(difference) = told.difference(&head.descriptor) {
-        return own(Cause::Mismatch { difference });
-    }
-    if head.message != len as u64 {
-        let elements = |bytes: u64| bytes / size.max(1) as u64;
-        let difference = format!(
-            "count {} expected here from that rank, {} sent there",
-            elements(len as u64),
-            elements(head.message)
-        );
-        return own(Cause::Mismatch { difference });
-    }
-    let left = len - come;
-    if head.body as usize > left || (head.body == 0 && left > 0) {
-        return own(Cause::Protocol { what: format!("a frame of {} bytes where {left} are left", head.body) });
-    }
-    Ok(())
-}
-
 fn garbage(peer: usize) -> Trouble {
     let what = "bytes that begin no frame of this version".into();
     Trouble::Own { peer: Some(peer), cause: Cause::Protocol { what } }
-}
-
-/// The bytes of a span, to read.
-fn source<'s>(memory: &'s Memory<'_, '_>, temp: &'s [u64], span: Span, size: usize) -> &'s [u8] {
-    let whole = match span.place {
-        Place::Input(index) => memory.inputs[index],
-        Place::Output(index) => &*memory.outputs[index],
-        Place::Temp => bytemuck::cast_slice(temp),
-    };
-    &whole[span.start * size..(span.start + span.len) * size]
-}
-
-/// The bytes of a span, to write.
-fn target<'s>(memory: &'s mut Memory<'_, '_>, temp: &'s mut [u64], span: Span, size: usize) -> &'s mut [u8] {
-    let whole = match span.place {
-        Place::Output(index) => &mut *memory.outputs[index],
-        Place::Temp => bytemuck::cast_slice_mut(temp),
-        Place::Input(_) => unreachable!("no plan writes to an input"),
-    };
-    &mut whole[span.start * size..(span.start + span.len) * size]
-}
-
-/// Combines a byte range of two spans with what came in.
-fn combine(
-    run: &mut Run<'_, '_, '_>,
-    temp: &mut [u64],
-    (into, own): (Span, Span),
-    range: std::ops::Range<usize>,
-    incoming: &[u8],
-    finish: bool,
-) {
-    let size = run.size;
-    let outside = match own.place {
-        Place::Input(index) => Some(&run.memory.inputs[index][own.start * size..][range.clone()]),
-        // Every plan that reads its own part from the output writes the result to the same place.
-        _ => {
-            debug_assert_eq!(own, into);
-            None
-        }
-    };
-    let out = &mut target(&mut run.memory, temp, into, size)[range];
-    reduce::combine(run.reduction, out, outside, incoming, finish);
 }

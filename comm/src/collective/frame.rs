@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::descriptor::{self, Descriptor};
+use super::descriptor::{self, Descriptor, Operation};
 use crate::transport::{LinkError, Transport};
 
 /// Bytes of a frame's head.
@@ -45,6 +45,8 @@ impl Head {
 /// Why a rank gave up, as it tells the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Notice {
+    /// The rank that found it.
+    pub(super) by: usize,
     pub(super) reason: Reason,
     /// Whom it holds responsible, or waited for.
     pub(super) peer: Option<usize>,
@@ -214,6 +216,11 @@ impl Link {
         self.close_if_empty();
     }
 
+    /// Whether a head stands there that nothing has taken.
+    pub(super) fn holds_head(&self) -> bool {
+        self.in_head_have == HEAD && !self.in_open
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.in_open
     }
@@ -243,21 +250,25 @@ impl Link {
         }
     }
 
-    /// Throws away whatever comes until a notice stands there.
-    pub(super) fn drain(&mut self, transport: &mut dyn Transport, peer: usize) -> Result<Option<Notice>, LinkError> {
+    /// Throws away what is left of a body and shows what stands next; a head that it shows is taken, its body thrown away
+    /// by the next call. It stops for good before a point-to-point message.
+    pub(super) fn discard(&mut self, transport: &mut dyn Transport, peer: usize) -> Result<Next, LinkError> {
         let mut bin = [0; 4096];
-        loop {
-            while self.in_open {
-                let want = self.in_body.min(bin.len());
-                if self.pull(transport, peer, &mut bin[..want])? == 0 {
-                    return Ok(None);
-                }
+        while self.in_open {
+            let want = self.in_body.min(bin.len());
+            if self.pull(transport, peer, &mut bin[..want])? == 0 {
+                return Ok(Next::Nothing);
             }
-            match self.next(transport, peer)? {
-                Next::Data(head) => self.open(&head),
-                Next::Notice(notice) => return Ok(Some(notice)),
-                Next::Nothing | Next::Garbage => return Ok(None),
+        }
+        let next = self.next(transport, peer)?;
+        match &next {
+            // Its sender must not take it for received.
+            Next::Data(head) if head.descriptor.operation == Operation::Point => Ok(Next::Nothing),
+            Next::Data(head) => {
+                self.open(head);
+                Ok(next)
             }
+            _ => Ok(next),
         }
     }
 }

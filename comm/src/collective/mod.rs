@@ -9,16 +9,23 @@ mod all_reduce;
 mod all_to_all;
 mod barrier;
 mod broadcast;
+#[cfg(test)]
+mod check;
 mod choice;
 mod conclude;
 mod descriptor;
 mod engine;
+mod finding;
 mod frame;
+mod memory;
 mod plan;
 mod reduce_scatter;
+mod run;
 
 pub use choice::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
 pub(crate) use choice::{Call, Shape, plan};
 pub(crate) use descriptor::{Descriptor, Operation, hash_counts};
-pub(crate) use engine::{Circumstances, Engine, Memory, Told};
+pub(crate) use engine::Engine;
+pub(crate) use memory::Memory;
 pub(crate) use plan::{How, Parts, Place, Span};
+pub(crate) use run::{Circumstances, Told};

@@ -259,11 +259,12 @@ impl Communicator {
             let started = Instant::now();
             let result = run(shared, &mut buffer);
             let finished = Instant::now();
-            drop(ticket);
             promise.keep(match result {
                 Ok(()) => Ok(Done { buffer, started, finished }),
                 Err(error) => Err(PendingError { error, buffer: Some(buffer) }),
             });
+            // Last, so that whoever comes next finds this one done.
+            drop(ticket);
         }));
         drop(state);
         queue.changed.notify_all();

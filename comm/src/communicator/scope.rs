@@ -91,10 +91,9 @@ impl<'scope> Scope<'scope, '_> {
             // Whoever waits on the slot must wake even from a panic here, which the scope then passes on.
             let promise = Promise(&theirs);
             ticket.wait();
-            let outcome = work(&shared);
-            drop(ticket);
-            promise.0.put(outcome);
+            promise.0.put(work(&shared));
             std::mem::forget(promise);
+            drop(ticket);
         });
         if let Err(error) = started {
             let what = "start a thread for an operation in a scope".into();
