@@ -80,6 +80,8 @@ pub const DIRECT_WORLD: usize = 8;
 pub const SMALL_BYTES: usize = 16 << 10;
 /// Bytes up to which a direct all-reduce takes one shot: below, a second round costs more than the additional bytes.
 const ONE_SHOT_BYTES: usize = 4 << 10;
+/// The same between two ranks, where one shot sends no additional bytes: only the elements combined twice count.
+const ONE_SHOT_BYTES_OF_TWO: usize = 128 << 10;
 /// Bytes of a piece where many ranks' pieces lie side by side: eight of them stay within a core's second-level cache.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Bytes from which a broadcast goes along a chain rather than down a tree (except between two ranks).
@@ -168,10 +170,14 @@ pub(crate) fn plan(
         (Shape::AllReduce { count }, Algorithm::RecursiveDoubling) => {
             all_reduce::recursive_doubling(plan, rank, world, count, source);
         }
-        (Shape::AllReduce { count }, _) if count.saturating_mul(call.size) <= ONE_SHOT_BYTES => {
-            all_reduce::one_shot(plan, rank, world, count, source);
+        (Shape::AllReduce { count }, _) => {
+            let limit = if world == 2 { ONE_SHOT_BYTES_OF_TWO } else { ONE_SHOT_BYTES };
+            if count.saturating_mul(call.size) <= limit {
+                all_reduce::one_shot(plan, rank, world, count, source);
+            } else {
+                all_reduce::two_shot(plan, rank, world, count, source, chunk);
+            }
         }
-        (Shape::AllReduce { count }, _) => all_reduce::two_shot(plan, rank, world, count, source, chunk),
         (Shape::AllGather { parts }, Algorithm::Ring) => all_gather::ring(plan, rank, parts, source),
         (Shape::AllGather { parts }, _) => all_gather::direct(plan, rank, parts, source),
         (Shape::ReduceScatter { parts }, Algorithm::Ring) if source.0 == OUTPUT => {
