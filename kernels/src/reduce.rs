@@ -1,5 +1,5 @@
-//! Sums along rows and over rows, in a fixed order and in f64: the number of terms then adds no error worth counting, and
-//! what rounding the terms have of their own is all there is.
+//! Sums along rows and over rows, in a fixed order and in f64: the number of terms then adds no error worth counting,
+//! and what rounding the terms have of their own is all there is.
 
 use warpweft_device::Float;
 
@@ -45,9 +45,9 @@ fn pairwise(mut partial: [f64; LANES]) -> f64 {
     partial[0]
 }
 
-/// How many of `rows` rows of `columns` elements make one task for a thread. Handing tasks out costs about 20 us, so an op
-/// of up to 128 Ki elements is one task, and larger ones have tasks of 32 Ki. A function of the shape alone, as every
-/// blocking here: the threads must not show in the results.
+/// How many of `rows` rows of `columns` elements make one task for a thread. Handing tasks out costs about 20 us, so an
+/// op of up to 128 Ki elements is one task, and larger ones have tasks of 32 Ki. A function of the shape alone, as
+/// every blocking here: the threads must not show in the results.
 pub(crate) fn rows_per_task(rows: usize, columns: usize) -> usize {
     if rows.saturating_mul(columns) <= 128 * 1024 {
         return rows.max(1);

@@ -1,5 +1,5 @@
-//! AdamW: against PyTorch's own numbers over six steps, against the f64 formula within the bound of one step, every kind
-//! of parameter, and what wrong settings do.
+//! AdamW: against PyTorch's own numbers over six steps, against the f64 formula within the bound of one step, every
+//! kind of parameter, and what wrong settings do.
 #![forbid(unsafe_code)]
 
 mod common;
@@ -38,8 +38,8 @@ impl<T: Float> Owned<T> {
     }
 }
 
-/// `torch.optim.AdamW` of torch 2.15.0 on the CPU in float64, not foreach and not fused, with the settings and gradients
-/// below: the parameter after each of six steps, and the moments after the last.
+/// `torch.optim.AdamW` of torch 2.15.0 on the CPU in float64, not foreach and not fused, with the settings and
+/// gradients below: the parameter after each of six steps, and the moments after the last.
 const PYTORCH: [[f64; 5]; 6] = [
     [0.4335939884176696, -1.1777344226836794, 1.9218750198682086, 0.06249988079093782, -0.0612646218385214],
     [0.36988293364449226, -1.1067681236274118, 1.844360391143697, 0.05784494175286277, -0.12096177544239545],

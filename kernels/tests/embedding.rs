@@ -59,14 +59,15 @@ fn check<T: Float>(shape: Shape, ids: &[u32]) {
 
 #[test]
 fn every_shape_and_storage_is_right_and_the_same_for_every_thread_count() {
-    for (batch, tokens_, channels, vocab, positions) in [
-        (1, 1, 1, 1, 1),
-        (12, 64, 128, 65, 64),
-        (3, 100, 7, 1000, 128),
-        (2, 9, 65_537, 5, 9),
-        (500, 3, 40, 2, 4),
-        (40, 100, 50, 300, 100),
-    ] {
+    let shapes = [
+        [1, 1, 1, 1, 1],
+        [12, 64, 128, 65, 64],
+        [3, 100, 7, 1000, 128],
+        [2, 9, 65_537, 5, 9],
+        [500, 3, 40, 2, 4],
+        [40, 100, 50, 300, 100],
+    ];
+    for [batch, tokens_, channels, vocab, positions] in shapes {
         let shape = Shape { batch, tokens: tokens_, channels, vocab, positions };
         let ids = tokens(batch * tokens_, vocab as u32, 9);
         check::<f32>(shape, &ids);

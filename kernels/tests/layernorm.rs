@@ -113,8 +113,9 @@ impl<T: Float> Case<T> {
         };
         let averages: Vec<(f64, f64)> =
             (0..rows).map(|row| (row_average(row, &g), row_average(row, &|i| g(i) * xhat(i)))).collect();
-        // Roundings of each term of `rstd (g - avg(g) - xhat avg(g xhat))`, its own and those of the operations after it:
-        // g 1 + 3; avg(g) 1 in the terms, 1 in itself, 3 after; xhat 2, avg(g xhat) 4 in the terms, 1 in itself, 2 after.
+        // Roundings of each term of `rstd (g - avg(g) - xhat avg(g xhat))`, its own and those of the operations after
+        // it: g 1 + 3; avg(g) 1 in the terms, 1 in itself, 3 after; xhat 2, avg(g xhat) 4 in the terms, 1 in itself, 2
+        // after.
         let bound = |i: usize| {
             let (avg_g, avg_gx) = averages[i / channels];
             U * rstd64[i / channels] * (4.0 * g(i).abs() + 5.0 * avg_g + 9.0 * xhat(i).abs() * avg_gx)

@@ -20,7 +20,8 @@ fn the_sum_is_the_references_and_the_same_for_every_thread_count() {
         let sum = same_bits_for_threads(|on| vec![sum_of_squares(on, &slices)])[0];
         let wide: Vec<Vec<f64>> = tensors.iter().map(|tensor| f64s(tensor)).collect();
         let exact = reference::sum_of_squares(&wide.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        // Squares of f32 are exact in f64; a sum of n positive terms is off by less than n 2^-53 of it, whatever its order.
+        // Squares of f32 are exact in f64; a sum of n positive terms is off by less than n 2^-53 of it, whatever its
+        // order.
         let count: usize = lengths.iter().sum();
         assert!((sum - exact).abs() <= 2.0 * count as f64 * 2f64.powi(-53) * exact, "{lengths:?}: {sum} for {exact}");
 
@@ -62,8 +63,8 @@ fn the_coefficient_is_pytorchs() {
     assert!(norm::clip_coefficient(f64::NAN, 1.0).is_nan());
 }
 
-/// torch 2.15.0, `clip_grad_norm_([p], 1.0)` in float32: gradients (3, 4) become the numbers below. Huge gradients, whose
-/// norm in f32 is infinite, become 0 there; here they are clipped to the norm as any others.
+/// torch 2.15.0, `clip_grad_norm_([p], 1.0)` in float32: gradients (3, 4) become the numbers below. Huge gradients,
+/// whose norm in f32 is infinite, become 0 there; here they are clipped to the norm as any others.
 #[test]
 fn clipping_small_zero_and_huge_gradients() {
     let clip = |on: &On, values: [f32; 2]| {

@@ -1,5 +1,5 @@
-//! RMSNorm: the reference against finite differences, the fast path against the reference within bounds derived from its
-//! operations, and what degenerate and wrong arguments do.
+//! RMSNorm: the reference against finite differences, the fast path against the reference within bounds derived from
+//! its operations, and what degenerate and wrong arguments do.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Softmax: the reference against finite differences, the fast path against the reference within bounds derived from its
-//! operations, masks, and what degenerate and wrong arguments do.
+//! Softmax: the reference against finite differences, the fast path against the reference within bounds derived from
+//! its operations, masks, and what degenerate and wrong arguments do.
 #![forbid(unsafe_code)]
 
 mod common;

@@ -33,8 +33,8 @@ pub struct Sum {
     pub count: usize,
 }
 
-/// Writes each row's loss (0 where ignored) to `losses` [rows] and its `lse` [rows] for the backward call, from `logits`
-/// [rows, V] and `targets` [rows], and returns the sum of the losses.
+/// Writes each row's loss (0 where ignored) to `losses [rows]` and its `lse [rows]` for the backward call, from
+/// `logits [rows, V]` and `targets [rows]`, and returns the sum of the losses.
 ///
 /// # Errors
 /// An argument whose length is not its shape's, or of another device; a target outside the vocabulary that is not
@@ -58,8 +58,8 @@ pub fn forward<T: Float>(
     Ok(cpu::forward(stream.device().cpu_pool()?, shape, logits, targets, ignore, losses, lse))
 }
 
-/// Replaces `logits` [rows, V] by their gradient `(softmax(logits) - onehot(target)) * scale`, 0 in ignored rows, with
-/// `targets` [rows] and the `lse` [rows] that `forward` saved. For the mean loss `scale` is 1 / count.
+/// Replaces `logits [rows, V]` by their gradient `(softmax(logits) - onehot(target)) * scale`, 0 in ignored rows, with
+/// `targets [rows]` and the `lse [rows]` that `forward` saved. For the mean loss `scale` is 1 / count.
 ///
 /// # Errors
 /// As for [`forward`], and a `scale` that is not finite. Nothing is written then.

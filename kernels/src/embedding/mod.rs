@@ -25,8 +25,8 @@ pub struct Shape {
     pub positions: usize,
 }
 
-/// `y[b, t, :] = table[ids[b, t], :] + position_table[t, :]` with `ids` [B, T], `table` [V, C], `position_table`
-/// [positions, C] and `y` [B, T, C].
+/// `y[b, t, :] = table[ids[b, t], :] + position_table[t, :]` with `ids [B, T]`, `table [V, C]`,
+/// `position_table [positions, C]` and `y [B, T, C]`.
 ///
 /// # Errors
 /// An argument whose length is not its shape's, or of another device; fewer positions than tokens; a token outside the
@@ -56,8 +56,8 @@ pub fn forward<T: Float>(
     Ok(())
 }
 
-/// Adds the output's gradient `dy` [B, T, C] to the gradients of the tables: `dtable` [V, C] (f32) at each token's row,
-/// `dpositions` [positions, C] (f32) at each position's.
+/// Adds the output's gradient `dy [B, T, C]` to the gradients of the tables: `dtable [V, C]` (f32) at each token's row,
+/// `dpositions [positions, C]` (f32) at each position's.
 ///
 /// # Errors
 /// As for [`forward`].

@@ -22,8 +22,8 @@ pub struct Shape {
     pub channels: usize,
 }
 
-/// Normalises `x` [rows, C] into `y` [rows, C] with weight `w` [C] and bias `b` [C], and saves each row's `mean` and
-/// `rstd` [rows] for the backward calls.
+/// Normalises `x [rows, C]` into `y [rows, C]` with weight `w [C]` and bias `b [C]`, and saves each row's `mean` and
+/// `rstd [rows]` for the backward calls.
 ///
 /// # Errors
 /// An argument whose length is not its shape's, or of another device; `eps` negative or not finite.
@@ -52,7 +52,7 @@ pub fn forward<T: Float>(
     Ok(())
 }
 
-/// The input's gradient `dx` [rows, C], set or added to, from the output's gradient `dy` [rows, C] and what `forward`
+/// The input's gradient `dx [rows, C]`, set or added to, from the output's gradient `dy [rows, C]` and what `forward`
 /// took and saved.
 ///
 /// # Errors
@@ -81,8 +81,8 @@ pub fn backward_input<T: Float>(
     Ok(())
 }
 
-/// Adds the weight's gradient to `dw` [C] and the bias's to `db` [C], from the output's gradient `dy` [rows, C] and what
-/// `forward` took and saved. Sums run over fixed blocks of rows in f64 and are rounded once.
+/// Adds the weight's gradient to `dw [C]` and the bias's to `db [C]`, from the output's gradient `dy [rows, C]` and
+/// what `forward` took and saved. Sums run over fixed blocks of rows in f64 and are rounded once.
 ///
 /// # Errors
 /// An argument whose length is not its shape's, or of another device.

@@ -4,11 +4,11 @@ use super::Shape;
 
 /// What [`forward`] returns.
 pub struct Forward {
-    /// [rows, C].
+    /// `[rows, C]`.
     pub y: Vec<f64>,
-    /// [rows].
+    /// `[rows]`.
     pub mean: Vec<f64>,
-    /// [rows].
+    /// `[rows]`.
     pub rstd: Vec<f64>,
 }
 

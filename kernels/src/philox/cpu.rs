@@ -14,7 +14,8 @@ fn chunks<T>(first: u64, out: &mut [T]) -> Vec<(u64, &mut [T])> {
     starts.zip(out.chunks_mut(CHUNK)).collect()
 }
 
-/// Fills `out` with the numbers at `first`, `first + 1`, ..., of which each block holds `N`: number i is `block(i / N)[i % N]`.
+/// Fills `out` with the numbers at `first`, `first + 1`, ..., of which each block holds `N`: number i is
+/// `block(i / N)[i % N]`.
 #[inline(always)]
 fn fill<T: Float, const N: usize>(first: u64, out: &mut [T], block: impl Fn(u64) -> [T; N]) {
     let (mut index, mut rest) = (first, out);

@@ -12,9 +12,9 @@ use warpweft_device::{Float, Stream, ViewMut};
 
 use crate::{KernelError, check};
 
-/// Fills `out` with numbers uniform in [low, high), the generator's at indices `first`, `first + 1`, ... (where a tensor
-/// is split, the global index of the part's first element): `low + (high - low) * u` in f32, rounded to `T`, so `high`
-/// itself can occur by rounding.
+/// Fills `out` with numbers uniform in [low, high), the generator's at indices `first`, `first + 1`, ... (where a
+/// tensor is split, the global index of the part's first element): `low + (high - low) * u` in f32, rounded to `T`, so
+/// `high` itself can occur by rounding.
 ///
 /// # Errors
 /// `low` or `high` not finite; a view of another device.

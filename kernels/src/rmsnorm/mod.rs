@@ -4,7 +4,8 @@
 //! Storage `T`, arithmetic f32 with sums along a row in f64. Deterministic, whatever the thread count. Bound by memory:
 //! each call reads and writes every activation once.
 //!
-//! A row of zeros gives zeros (NaN where `eps` is 0 too, as 0/0). A row with a NaN or an infinity holds NaN there.
+//! A row of zeros gives zeros (NaN where `eps` is 0 too, as 0/0). A row with a NaN becomes NaN; one with an
+//! infinity is NaN there and 0 elsewhere.
 
 mod cpu;
 pub mod reference;
@@ -22,7 +23,7 @@ pub struct Shape {
     pub channels: usize,
 }
 
-/// Normalises `x` [rows, C] into `y` [rows, C] with weight `w` [C], and saves each row's `rstd` [rows] for the backward
+/// Normalises `x [rows, C]` into `y [rows, C]` with weight `w [C]`, and saves each row's `rstd [rows]` for the backward
 /// calls.
 ///
 /// # Errors
@@ -47,7 +48,7 @@ pub fn forward<T: Float>(
     Ok(())
 }
 
-/// The input's gradient `dx` [rows, C], set or added to, from the output's gradient `dy` [rows, C] and what `forward`
+/// The input's gradient `dx [rows, C]`, set or added to, from the output's gradient `dy [rows, C]` and what `forward`
 /// took and saved.
 ///
 /// # Errors
@@ -74,7 +75,7 @@ pub fn backward_input<T: Float>(
     Ok(())
 }
 
-/// Adds the weight's gradient to `dw` [C], from the output's gradient `dy` [rows, C] and what `forward` took and saved.
+/// Adds the weight's gradient to `dw [C]`, from the output's gradient `dy [rows, C]` and what `forward` took and saved.
 /// Sums run over fixed blocks of rows in f64 and are rounded once.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use super::Shape;
 
-/// `y = x * rstd * w`: returns `y` [rows, C] and `rstd` [rows].
+/// `y = x * rstd * w`: returns `y [rows, C]` and `rstd [rows]`.
 pub fn forward(shape: Shape, eps: f64, x: &[f64], w: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let (mut y, mut rstd) = (Vec::new(), Vec::new());
     for x in x.chunks(shape.channels.max(1)) {

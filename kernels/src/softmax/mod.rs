@@ -2,7 +2,8 @@
 //!
 //! The largest element and the sum are found in one pass over the row (M. Milakov, N. Gimelshein, "Online normalizer
 //! calculation for softmax", arXiv 1805.02867, 2018), block by block, so that a row longer than the cache is read twice
-//! in all. Storage `T`, exponentials f32 (1 unit in the last place), sums f64. Deterministic, whatever the thread count.
+//! in all. Storage `T`, exponentials f32 (1 unit in the last place), sums f64. Deterministic, whatever the thread
+//! count.
 //!
 //! Masked elements are not read (they may hold NaN), and 0 is written there. A row of -inf only, or one with nothing
 //! unmasked, is all 0. A row with a NaN or +inf in it becomes NaN where it is not masked.
@@ -62,7 +63,7 @@ impl Options {
     }
 }
 
-/// The softmax of `x` [rows, columns] into `y` [rows, columns].
+/// The softmax of `x [rows, columns]` into `y [rows, columns]`.
 ///
 /// # Errors
 /// An argument whose length is not its shape's, or of another device; a scale that is not finite; rows that are no
@@ -84,7 +85,7 @@ pub fn forward<T: Float>(
 }
 
 /// The input's gradient `dx = scale * y * (dy - sum of y dy)` [rows, columns], set or added to, from the output's
-/// gradient `dy` and the output `y` [rows, columns]. Masked elements of `dy` are not read; their `dx` is 0.
+/// gradient `dy` and the output `y [rows, columns]`. Masked elements of `dy` are not read; their `dx` is 0.
 ///
 /// # Errors
 /// As for [`forward`].
