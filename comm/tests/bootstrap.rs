@@ -97,8 +97,11 @@ fn work(folder: &Path, mut bootstrap: Bootstrap, kind: TransportKind) {
     }
     say(folder, &format!("ready-{rank}"), &format!("{} {}", transport.kind(), bootstrap.source));
     let wanted: Vec<Want> = peers.iter().map(|&peer| Want { peer, send: false }).collect();
+    let start = Instant::now();
     while bootstrap.health.check().is_ok() && !folder.join("end").exists() {
+        assert!(start.elapsed() < Duration::from_secs(60) && folder.exists(), "the test has forgotten this rank");
         transport.park(&wanted, SLICE);
+        std::thread::sleep(Duration::from_millis(1));
         for &peer in &peers {
             match transport.try_recv(peer, &mut [0; 1]) {
                 Ok(0) | Err(LinkError::Closed { .. }) => {}
@@ -343,22 +346,20 @@ fn contradictions_are_refused_to_the_wrong_side_and_the_job_goes_on() {
     let start = |index, world, more: &[(&str, &str)]| torchrun("auto", folder.path(), index, world, port, more);
     let zero = start(0, 3, &[]);
     let one = start(1, 3, &[]);
-    // Ranks 0 and 1 hold their places once the server knows them; a twin that comes too early would take rank 1's.
-    let text = {
-        let twins = [one, start(1, 3, &[])];
-        let ids = twins.each_ref().map(Child::id);
-        let start = Instant::now();
-        let refused = loop {
-            let found = ids.iter().find_map(|id| fs::read_to_string(folder.path().join(format!("error-{id}"))).ok());
-            match found {
-                Some(text) => break text,
-                None => assert!(start.elapsed() < Duration::from_secs(20), "nobody was refused"),
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        twins.into_iter().for_each(drop);
-        refused
+    // Of two that say they are rank 1 the server takes the first.
+    let mut twins = [one, start(1, 3, &[])];
+    let began = Instant::now();
+    let (loser, text) = loop {
+        let error = |twin: &Child| fs::read_to_string(folder.path().join(format!("error-{}", twin.id()))).ok();
+        match twins.iter().enumerate().find_map(|(index, twin)| Some((index, error(twin)?))) {
+            Some(found) => break found,
+            None => assert!(began.elapsed() < Duration::from_secs(20), "nobody was refused"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
     };
+    twins[loser].wait().expect("it ends");
+    let [first, second] = twins;
+    let one = if loser == 0 { second } else { first };
     assert!(text.contains("says that it is rank 1") && text.contains("is rank 1 already"), "{text}");
     let text = error_of(folder.path(), &mut start(1, 2, &[]));
     assert!(text.contains("job has 2 ranks, but it has 3"), "{text}");
@@ -367,7 +368,7 @@ fn contradictions_are_refused_to_the_wrong_side_and_the_job_goes_on() {
     let two = start(2, 3, &[]);
     (0..3).for_each(|rank| drop(heard(folder.path(), &format!("ready-{rank}"))));
     say(folder.path(), "end", "");
-    for mut rank in [zero, two] {
+    for mut rank in [zero, one, two] {
         assert!(rank.wait().expect("it ends").success());
     }
 }
@@ -389,10 +390,11 @@ fn strangers_at_the_port_do_not_disturb_the_job() {
     let half_open = call();
     for bytes in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xFF; 4096], b"WARPWEFT\x63\0\0\0\x01\0\0\0", b""] {
         let mut stranger = call();
-        stranger.write_all(bytes).expect("open");
+        // It may hang up before all has been said.
+        let _ = stranger.write_all(bytes);
         let mut answer = Vec::new();
         stranger.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
-        stranger.shutdown(std::net::Shutdown::Write).expect("open");
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
         // Hung up on, at most with the version that would have been right; unread bytes make that a reset.
         let _ = stranger.read_to_end(&mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"WARPWEFT\x01\0\0\0"), "{answer:?}");

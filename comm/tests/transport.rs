@@ -180,13 +180,14 @@ fn a_park_ends_at_once_when_bytes_or_room_come_and_else_at_its_timeout() {
             let waited = start.elapsed();
             std::thread::sleep(Duration::from_millis(100));
             // Rank 0 sleeps until this makes room, and closes when it has woken.
+            let drain = Instant::now();
             let mut rest = vec![0; 1 << 20];
             while let Ok(taken) = transport.try_recv(0, &mut rest) {
                 if taken == 0 {
                     transport.park(&[Want { peer: 0, send: false }], long);
                 }
             }
-            waited
+            waited.max(drain.elapsed())
         });
         assert!(late.iter().all(|&time| time < Duration::from_secs(10)), "{kind}: {late:?}");
     }
@@ -200,7 +201,7 @@ fn no_wake_up_is_lost_in_a_ping_pong_with_random_pauses() {
                 let mut random = Random(rank as u64);
                 let peer = rank ^ 1;
                 let start = Instant::now();
-                for turn in 0..4000u32 {
+                for turn in 0..1500u32 {
                     if turn % 2 == rank as u32 % 2 {
                         if random.below(8) == 0 {
                             std::thread::sleep(Duration::from_micros(random.below(120) as u64));
@@ -295,8 +296,9 @@ fn strangers_at_a_data_port_are_hung_up_on_and_counted() {
                     half_open = Some(TcpStream::connect(("127.0.0.1", port)).expect("an open port"));
                     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"GET / HTTP/1.1\r\n\r\n", &[0xFF; 4096], b"WARP"] {
                         let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("an open port");
-                        stranger.write_all(bytes).expect("open");
-                        stranger.shutdown(Shutdown::Write).expect("open");
+                        // It may hang up before all has been said.
+                        let _ = stranger.write_all(bytes);
+                        let _ = stranger.shutdown(Shutdown::Write);
                         // Hung up on without an answer; unread bytes make that a reset.
                         assert_eq!(stranger.read(&mut [0; 1]).unwrap_or(0), 0);
                     }

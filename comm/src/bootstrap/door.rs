@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::hello::{self, Guest, Purpose};
+use super::hello::{self, Guest, HelloError, Purpose};
 use super::secret::Secret;
 use crate::CommError;
 use crate::notice::Notices;
@@ -100,7 +100,7 @@ fn keep<F: Fn(Guest) + Clone + Send + 'static>(
 }
 
 impl Keeper {
-    fn admit(&self, stream: TcpStream, address: SocketAddr, deliver: impl FnOnce(Guest) + Send + 'static) {
+    fn admit(&self, stream: TcpStream, address: SocketAddr, deliver: impl FnMut(Guest) + Send + 'static) {
         let refuse = |reason: &str| {
             // Without the port, so that a scanner's many calls are one line with a count.
             self.notices.add(format!("a connection from {} was turned away: {reason}", address.ip()));
@@ -111,17 +111,18 @@ impl Keeper {
         }
         let (keeper, callers) = (self.clone(), self.callers.clone());
         let hello = move || {
-            let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true));
-            let answered = prepared
-                .map_err(|error| hello::HelloError::Io(error.to_string()))
-                .and_then(|()| hello::answer(stream, keeper.purpose, &keeper.secret));
-            keeper.callers.fetch_sub(1, Ordering::AcqRel);
-            match answered {
-                Ok(guest) => deliver(guest),
+            let report = |error: HelloError| {
+                keeper.notices.add(format!("a connection from {} was turned away: {error}", address.ip()));
+            };
+            let guest = match stream.set_nonblocking(false).and_then(|()| stream.set_nodelay(true)) {
+                Ok(()) => hello::receive(stream, keeper.purpose, &keeper.secret, report),
                 Err(error) => {
-                    keeper.notices.add(format!("a connection from {} was turned away: {error}", address.ip()));
+                    report(HelloError::Io(error.to_string()));
+                    None
                 }
-            }
+            };
+            keeper.callers.fetch_sub(1, Ordering::AcqRel);
+            guest.into_iter().for_each(deliver);
         };
         if let Err(error) = std::thread::Builder::new().name("warpweft-hello".into()).spawn(hello) {
             callers.fetch_sub(1, Ordering::AcqRel);

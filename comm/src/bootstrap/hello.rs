@@ -126,9 +126,9 @@ impl Guest {
     }
 }
 
-/// Answers a caller: proves the secret and checks that the caller knows it.
-pub(super) fn answer(stream: TcpStream, purpose: Purpose, secret: &Secret) -> Result<Guest, HelloError> {
-    let mut line = Line { stream: &stream, deadline: Instant::now() + DEADLINE };
+/// Answers a caller: proves the secret, checks that the caller knows it, and returns its claim.
+fn answer(stream: &TcpStream, purpose: Purpose, secret: &Secret) -> Result<Vec<u8>, HelloError> {
+    let mut line = Line { stream, deadline: Instant::now() + DEADLINE };
     let greeting = line.expect_greeting(purpose);
     if let Err(HelloError::Version { .. } | HelloError::Purpose { .. }) = greeting {
         // So that the caller can name both versions; the rest of the answer would mean nothing to it.
@@ -143,7 +143,23 @@ pub(super) fn answer(stream: TcpStream, purpose: Purpose, secret: &Secret) -> Re
     if !secret.verifies(&nonces.parts(b"caller", &claim), &proof) {
         return Err(HelloError::Secret);
     }
-    Ok(Guest { stream, claim })
+    Ok(claim)
+}
+
+/// Answers a caller. One that is no guest is reported before it is hung up on.
+pub(super) fn receive(
+    stream: TcpStream,
+    purpose: Purpose,
+    secret: &Secret,
+    report: impl FnOnce(HelloError),
+) -> Option<Guest> {
+    match answer(&stream, purpose, secret) {
+        Ok(claim) => Some(Guest { stream, claim }),
+        Err(error) => {
+            report(error);
+            None
+        }
+    }
 }
 
 fn nonce() -> Result<[u8; 32], HelloError> {
@@ -243,7 +259,7 @@ mod tests {
         let (caller, host) = pair();
         (&caller).write_all(bytes).expect("sent");
         caller.shutdown(std::net::Shutdown::Write).expect("open");
-        answer(host, Purpose::Data, &Secret::unused()).err().expect("refused")
+        answer(&host, Purpose::Data, &Secret::unused()).expect_err("refused")
     }
 
     fn opening(version: u32, purpose: Purpose) -> Vec<u8> {
@@ -256,7 +272,7 @@ mod tests {
         let secret = Secret::random().expect("random");
         std::thread::scope(|scope| {
             let call = scope.spawn(|| call(&caller, Purpose::Data, &secret, b"claim", soon()));
-            let guest = answer(host, Purpose::Data, &secret).expect("proved");
+            let guest = receive(host, Purpose::Data, &secret, |_| ()).expect("proved");
             assert_eq!(guest.claim, b"claim");
             guest.accept().expect("told");
             assert_eq!(call.join().expect("no panic"), Ok(()));
@@ -264,7 +280,7 @@ mod tests {
         let (caller, host) = pair();
         std::thread::scope(|scope| {
             let call = scope.spawn(|| call(&caller, Purpose::Control, &secret, b"", soon()));
-            answer(host, Purpose::Control, &secret).expect("proved").refuse("rank 1 is taken");
+            receive(host, Purpose::Control, &secret, |_| ()).expect("proved").refuse("rank 1 is taken");
             assert_eq!(call.join().expect("no panic"), Err(HelloError::Refused("rank 1 is taken".into())));
         });
     }
@@ -279,7 +295,7 @@ mod tests {
                 drop(caller);
                 said
             });
-            assert_eq!(answer(host, Purpose::Data, &theirs).err(), Some(HelloError::Closed));
+            assert_eq!(answer(&host, Purpose::Data, &theirs).err(), Some(HelloError::Closed));
             assert_eq!(call.join().expect("no panic"), Err(HelloError::Secret));
         });
         let (caller, host) = pair();
@@ -288,7 +304,7 @@ mod tests {
             let other = secret.clone();
             let call = scope.spawn(move || call(&caller, Purpose::Control, &other, b"", soon()));
             let error = HelloError::Purpose { ours: 2, theirs: 1 };
-            assert_eq!(answer(host, Purpose::Data, &secret).err(), Some(error));
+            assert_eq!(answer(&host, Purpose::Data, &secret).err(), Some(error));
             assert_eq!(call.join().expect("no panic"), Err(HelloError::Purpose { ours: 1, theirs: 2 }));
         });
         let error = HelloError::Version { ours: VERSION, theirs: 77 };
@@ -318,7 +334,7 @@ mod tests {
         let (tap, relay) = pair();
         let recorded = std::thread::scope(|scope| {
             scope.spawn(|| call(&tap, Purpose::Data, &secret, b"claim", soon()));
-            scope.spawn(|| answer(host, Purpose::Data, &secret).map(Guest::accept));
+            scope.spawn(|| receive(host, Purpose::Data, &secret, |_| ()).map(Guest::accept));
             // A listener in the middle passes everything on and keeps what the caller sent.
             let mut recorded = vec![0; 48];
             (&relay).read_exact(&mut recorded).expect("opening");
@@ -338,7 +354,7 @@ mod tests {
         });
         let (caller, host) = pair();
         (&caller).write_all(&recorded).expect("open");
-        assert_eq!(answer(host, Purpose::Data, &secret).err(), Some(HelloError::Secret));
+        assert_eq!(answer(&host, Purpose::Data, &secret).err(), Some(HelloError::Secret));
     }
 
     #[test]
