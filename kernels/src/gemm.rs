@@ -77,6 +77,10 @@ impl<'a, T: Float> Matrix<'a, T> {
 }
 
 fn view(data: &[f32], rows: usize, columns: usize, row_stride: usize, column_stride: usize) -> ArrayView2<'_, f32> {
+    // No element, whatever the strides would reach for.
+    if rows * columns == 0 {
+        return ArrayView2::from_shape((rows, columns), &[]).expect("nothing has no bounds");
+    }
     ArrayView2::from_shape((rows, columns).strides((row_stride, column_stride)), data)
         .expect("a block lies inside its matrix")
 }

@@ -62,8 +62,7 @@ pub(super) fn swiglu(gate: f32, up: f32) -> f32 {
 /// The gradients of gate and up for the output's gradient `dy`.
 #[inline(always)]
 pub(super) fn swiglu_gradients(gate: f32, up: f32, dy: f32) -> (f32, f32) {
-    let e = exp(-clamp(gate, -80.0, 80.0));
-    let s = 1.0 / (1.0 + e);
-    let derivative = s * (gate * (e * s) + 1.0);
-    (dy * up * derivative, dy * gate * s)
+    let s = sigmoid(gate);
+    let derivative = s * gate.mul_add(1.0 - s, 1.0);
+    (dy * up * derivative, dy * (gate * s))
 }
