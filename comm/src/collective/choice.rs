@@ -15,7 +15,7 @@ use crate::CommError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// By size and world: see [`Algorithm::for_all_reduce`].
+    /// By size and world: `Algorithm::for_all_reduce` in the source.
     #[default]
     Auto,
     /// Around a ring: 2(p-1) rounds for an all-reduce, each rank sends 2(p-1)/p of the elements.
