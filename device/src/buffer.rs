@@ -106,6 +106,16 @@ impl<T: Element> Buffer<T> {
 }
 
 impl<'a, T: Element> View<'a, T> {
+    /// Memory of the host that is not ours, seen as a region of `device`: how an embedder's own array reaches a kernel
+    /// without a copy.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotHostMemory`] on a device whose memory is its own.
+    pub fn from_host(device: &'a Device, host: &'a [T]) -> Result<Self, DeviceError> {
+        device.cpu_pool()?;
+        Ok(View { device, host })
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.host.len()
@@ -160,6 +170,15 @@ impl<'a, T: Element> View<'a, T> {
 }
 
 impl<'a, T: Element> ViewMut<'a, T> {
+    /// Memory of the host that is not ours, seen as a region of `device` to write to.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotHostMemory`] on a device whose memory is its own.
+    pub fn from_host(device: &'a Device, host: &'a mut [T]) -> Result<Self, DeviceError> {
+        device.cpu_pool()?;
+        Ok(ViewMut { device, host })
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.host.len()
