@@ -1,4 +1,10 @@
-//! The `warpweft` command.
+//! The `warpweft` command; all of it is in `cli`.
 #![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}
