@@ -14,29 +14,31 @@ pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     Arch::new().dispatch(body)
 }
 
-/// Independent partial sums of a reduction: enough to fill the widest registers twice over, so that additions overlap,
-/// and fixed, so that a sum's order does not depend on the processor.
-pub(crate) const LANES: usize = 32;
+/// Partial results of a reduction along a row: the lanes of the widest register. Fixed, so that a sum's order does not
+/// depend on the processor.
+pub(crate) const LANES: usize = 16;
 
-/// The sum of `term(i)` for `i` in `0..len`, in a fixed order: `LANES` strided partial sums, then pairwise.
+/// The partial results joined pairwise, as a register halves.
 #[inline(always)]
-pub(crate) fn sum(len: usize, term: impl Fn(usize) -> f32) -> f32 {
-    let mut partial = [0.0f32; LANES];
-    let whole = len / LANES * LANES;
-    for start in (0..whole).step_by(LANES) {
-        for (lane, partial) in partial.iter_mut().enumerate() {
-            *partial += term(start + lane);
+pub(crate) fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] = join(lanes[lane], lanes[lane + half]);
         }
+        half /= 2;
     }
-    for (lane, index) in (whole..len).enumerate() {
-        partial[lane] += term(index);
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            partial[lane] += partial[lane + width];
-        }
-        width /= 2;
-    }
-    partial[0]
+    lanes[0]
+}
+
+/// For [`fold`].
+#[inline(always)]
+pub(crate) fn add(a: f32, b: f32) -> f32 {
+    a + b
+}
+
+/// For [`fold`]: the larger; a NaN in `b` is passed over.
+#[inline(always)]
+pub(crate) fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
 }

@@ -9,7 +9,7 @@ use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpo
 use super::{Options, Saved, Shape};
 use crate::elementary::exp;
 use crate::scratch;
-use crate::simd::{sum, vectorised};
+use crate::simd::{LANES, add, fold, vectorised};
 use crate::tile::{Left, multiply, multiply_add, padded};
 
 pub(super) fn run<T: Float>(
@@ -109,11 +109,17 @@ fn deltas<T: Float>(out: ArrayView2<'_, T>, dout: &[f32], delta: &mut [f32]) {
     let width = padded(out.ncols());
     for ((out, dout), delta) in out.rows().into_iter().zip(dout.chunks_exact(width)).zip(delta) {
         let out = out.to_slice().expect("a head is contiguous");
-        *delta = sum(
-            out.len(),
-            #[inline(always)]
-            |d| dout[d] * out[d].to_f32(),
-        );
+        let mut partial = [0.0f32; LANES];
+        let ((whole, rest), (dout, _)) = (out.as_chunks::<LANES>(), dout.as_chunks::<LANES>());
+        for (out, dout) in whole.iter().zip(dout) {
+            for lane in 0..LANES {
+                partial[lane] = out[lane].to_f32().mul_add(dout[lane], partial[lane]);
+            }
+        }
+        for (lane, out) in rest.iter().enumerate() {
+            partial[lane] = out.to_f32().mul_add(dout[whole.len()][lane], partial[lane]);
+        }
+        *delta = fold(partial, add);
     }
 }
 

@@ -10,7 +10,7 @@ use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpo
 use super::{Options, Shape};
 use crate::elementary::exp;
 use crate::scratch;
-use crate::simd::vectorised;
+use crate::simd::{LANES, add, fold, larger, vectorised};
 use crate::tile::{Left, multiply, multiply_add, padded};
 
 /// Queries that one thread takes at a time; a tile of keys is loaded once for all of them.
@@ -239,30 +239,4 @@ fn largest_of(values: &[f32], floor: f32) -> f32 {
         *lane = larger(*lane, *value);
     }
     fold(lanes, larger)
-}
-
-/// Partial results of a row.
-const LANES: usize = 16;
-
-/// Pairwise, as vectors halve.
-#[inline(always)]
-fn fold(mut lanes: [f32; LANES], join: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for lane in 0..half {
-            lanes[lane] = join(lanes[lane], lanes[lane + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
-}
-
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a { b } else { a }
-}
-
-#[inline(always)]
-fn add(a: f32, b: f32) -> f32 {
-    a + b
 }
