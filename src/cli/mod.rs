@@ -33,16 +33,17 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
     if let Some(kind) = called_as(arguments) {
         let command = Settings::augment_args(clap::Command::new(kind.program()).version(VERSION));
         let Some(matches) = parse(command, arguments)? else { return Ok(()) };
-        return perf::main(kind, &settings(&matches)?);
+        return perf::main(kind, &from::<Settings>(&matches)?);
     }
     let Some(matches) = parse(command(), arguments)? else { return Ok(()) };
     match matches.subcommand() {
         Some(("train", matches)) => train::main(matches),
         Some(("perf", matches)) => match matches.subcommand() {
+            Some(("train", matches)) => perf::train::main(&from(matches)?),
             Some((name, matches)) => {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
                 let kind = kind.ok_or_else(|| Stop::usage(format!("there is no measurement `{name}`")))?;
-                perf::main(kind, &settings(matches)?)
+                perf::main(kind, &from::<Settings>(matches)?)
             }
             None => Err(Stop::usage("perf: which collective is missing; `--help` lists them")),
         },
@@ -53,13 +54,10 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
 fn command() -> clap::Command {
     let about = "Computation, communication and memory for training large models";
     let perf = clap::Command::new("perf")
-        .about("Measures and checks a collective; the flags and columns are those of nccl-tests")
+        .about("Measures a collective, with the flags and columns of nccl-tests, or training steps")
         .subcommand_required(true)
-        .subcommands(
-            Kind::ALL
-                .into_iter()
-                .map(|kind| Settings::augment_args(clap::Command::new(kind.name()).about(format!("Measures {kind}")))),
-        );
+        .subcommands(Kind::ALL.into_iter().map(|kind| Settings::augment_args(clap::Command::new(kind.name()))))
+        .subcommand(perf::train::Settings::augment_args(clap::Command::new("train")));
     clap::Command::new("warpweft")
         .about(about)
         .version(VERSION)
@@ -74,8 +72,8 @@ fn called_as(arguments: &[OsString]) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| name == kind.program())
 }
 
-fn settings(matches: &clap::ArgMatches) -> Result<Settings, Stop> {
-    Settings::from_arg_matches(matches).map_err(|error| Stop::usage(usage::sentence(&error)))
+fn from<T: FromArgMatches>(matches: &clap::ArgMatches) -> Result<T, Stop> {
+    T::from_arg_matches(matches).map_err(|error| Stop::usage(usage::sentence(&error)))
 }
 
 /// The matches, or nothing where help or version was all that was asked for.

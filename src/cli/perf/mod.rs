@@ -8,6 +8,7 @@ mod sample;
 mod settings;
 mod size;
 mod table;
+pub(crate) mod train;
 
 use std::io::{self, Write};
 use std::time::Duration;
