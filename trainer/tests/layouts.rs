@@ -11,7 +11,14 @@ use warpweft_trainer::model::ModelShape;
 const STEPS: u64 = 100;
 
 fn gpt2() -> Training {
-    Training { shape: ModelShape::gpt2(2, 16, 2, 8, 19), batch: 7, micro_batch: 7, steps: STEPS, threads: 1 }
+    Training {
+        shape: ModelShape::gpt2(2, 16, 2, 8, 19),
+        batch: 7,
+        micro_batch: 7,
+        steps: STEPS,
+        threads: 1,
+        ragged: false,
+    }
 }
 
 fn llama() -> Training {
@@ -48,6 +55,14 @@ fn micro_batches_and_threads_change_nothing() {
     assert_close(&split, &reference, "micro-batches of 2");
     let threads = Training { threads: 3, ..gpt2() }.run::<f32>(1).remove(0);
     assert_eq!(threads, reference, "the bits do not depend on the threads");
+}
+
+#[test]
+fn tokens_weigh_alike_wherever_they_are() {
+    // 7 sequences of 8 or 3 targets over 3 ranks: 14, 11 and 11 of them, in micro-batches of 2 sequences and of 1.
+    let training = Training { steps: 20, ragged: true, micro_batch: 2, ..gpt2() };
+    let reference = Training { micro_batch: 7, ..training }.run::<f32>(1).remove(0);
+    assert_close(&training.run::<f32>(3)[0], &reference, "uneven targets on 3 ranks");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
-use warpweft_trainer::model::ModelShape;
+use warpweft_trainer::model::{IGNORE, ModelShape};
 use warpweft_trainer::optimizer::{AdamW, Schedule};
 use warpweft_trainer::parallel::data::share;
-use warpweft_trainer::step::{Recipe, Sequences, Trainer};
+use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
 use crate::common::ranks;
 
@@ -19,6 +19,8 @@ pub(crate) struct Training {
     pub(crate) micro_batch: usize,
     pub(crate) steps: u64,
     pub(crate) threads: usize,
+    /// Whether two of three sequences count only their first three targets.
+    pub(crate) ragged: bool,
 }
 
 /// What a rank saw: loss and norm of each step, and the weights at the end.
@@ -46,7 +48,7 @@ impl Training {
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in 1..=self.steps {
             let (inputs, targets) = self.sequences(step, mine.clone());
-            let valid = (self.batch * tokens) as u64;
+            let valid = valid_targets(&self.sequences(step, 0..self.batch).1);
             let sequences = Sequences { inputs: &inputs, targets: &targets };
             let report = trainer.step(sequences, valid, None).expect("a step");
             losses.push(report.loss);
@@ -66,6 +68,7 @@ impl Training {
             ((number + t * (1 + number % 3) + 5 * disturbed) % vocab) as u32
         };
         let places = mine.flat_map(|row| (0..tokens).map(move |t| (row as u64, t)));
-        places.map(|(row, t)| (place(row, t), place(row, t + 1))).unzip()
+        let counts = |row: u64, t: u64| !self.ragged || row.is_multiple_of(3) || t < 3;
+        places.map(|(row, t)| (place(row, t), if counts(row, t) { place(row, t + 1) } else { IGNORE })).unzip()
     }
 }

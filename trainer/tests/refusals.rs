@@ -1,0 +1,58 @@
+//! Steps that must not be taken, each an error that says why.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use warpweft_comm::Communicator;
+use warpweft_device::Device;
+use warpweft_trainer::TrainError;
+use warpweft_trainer::model::ModelShape;
+use warpweft_trainer::optimizer::{AdamW, Schedule};
+use warpweft_trainer::step::{Recipe, Sequences, Trainer};
+
+const TOKENS: usize = 4;
+
+fn trainer() -> Trainer<f32> {
+    let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 2 };
+    let adamw = AdamW::default();
+    let recipe = Recipe { tokens: TOKENS, micro_batch: 1, adamw, schedule, clip: Some(1.0), seed: 1 };
+    let device = Device::cpu_with_threads(1).expect("a thread");
+    let shape = ModelShape::gpt2(1, 8, 2, TOKENS, 11);
+    Trainer::new(shape, recipe, &device, Arc::new(Communicator::alone())).expect("a trainer")
+}
+
+fn step(trainer: &mut Trainer<f32>, inputs: [u32; TOKENS], targets: [u32; TOKENS], valid: u64) -> TrainError {
+    let sequences = Sequences { inputs: &inputs, targets: &targets };
+    trainer.step(sequences, valid, None).expect_err("a step that must not be taken")
+}
+
+#[test]
+fn a_token_or_target_outside_the_vocabulary_is_named() {
+    for (inputs, targets) in [([1, 2, 11, 3], [1; TOKENS]), ([1; TOKENS], [1, 2, 11, 3])] {
+        let error = step(&mut trainer(), inputs, targets, 4);
+        assert_eq!(error.exit_status(), 2);
+        let text = error.to_string();
+        assert!(text.contains("row 2") && text.contains("token 11") && text.contains("vocabulary has 11"), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_count_of_targets_is_found_before_the_update() {
+    let mut trainer = trainer();
+    let before = trainer.parameters().flat().host().expect("host memory").to_vec();
+    let error = step(&mut trainer, [1; TOKENS], [1; TOKENS], 5);
+    assert!(matches!(error, TrainError::Valid { told: 5, found: 4 }), "{error}");
+    assert_eq!(trainer.parameters().flat().host().expect("host memory"), before);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_training_before_the_update() {
+    let mut trainer = trainer();
+    let mut weights = trainer.parameters().flat().host().expect("host memory").to_vec();
+    weights[0] = f32::NAN;
+    trainer.set_weights(&weights).expect("as many weights");
+    let error = step(&mut trainer, [1; TOKENS], [1; TOKENS], 4);
+    assert!(matches!(error, TrainError::NotFinite { step: 1, .. }), "{error}");
+    assert!(error.to_string().contains("lower --lr"));
+    assert_eq!(trainer.parameters().flat().host().expect("host memory")[1..], weights[1..]);
+}
