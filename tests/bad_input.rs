@@ -73,6 +73,9 @@ fn settings_that_contradict_each_other() {
     refused(&mut bare(&["--zero", "3"]), &["zero 3", "does not exist yet"]);
     refused(&mut bare(&["--batch", "8", "--global-batch", "9"]), &["batch", "twice"]);
     refused(&mut warpweft(&["perf", "all_reduce", "--ranks", "0"]), &["--ranks 0", "1 to"]);
+    refused(&mut warpweft(&["perf", "all_reduce", "-b", "64M"]), &["--minbytes 67108864", "--maxbytes 33554432"]);
+    let words = ["--maxbytes", "no memory"];
+    refused(&mut warpweft(&["perf", "all_reduce", "-b", "8", "-e", "4000000000G", "--ranks", "1"]), &words);
     refused(&mut warpweft(&["perf", "broadcast", "-r", "5", "--ranks", "2"]), &["--root 5", "2 ranks"]);
     assert!(!out.join("log.jsonl").exists(), "something was written");
 }

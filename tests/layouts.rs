@@ -59,6 +59,27 @@ fn train_with(out: &Path, shared: &[&str], flags: &[&str]) -> std::process::Comm
 }
 
 #[test]
+fn ranks_that_torchrun_starts_agree() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (one, out) = (folder.path().join("one"), folder.path().join("two"));
+    succeeds(&mut train(&one, &["--ranks", "1", "--steps", "20"]));
+    // A port that was free a moment ago; nobody else asks the system for this one so soon.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("it is bound").port().to_string();
+    drop(free);
+    let ranks = ["0", "1"].map(|rank| {
+        let mut command = train(&out, &["--steps", "20"]);
+        command.envs([("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")]);
+        command.envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]).env("WARPWEFT_SECRET", "7".repeat(64));
+        command.spawn().expect("the command starts")
+    });
+    let [first, second] = ranks.map(command::finish);
+    assert_eq!((first.status, second.status), (Some(0), Some(0)), "{}\n{}", first.stderr, second.stderr);
+    assert_eq!(second.stdout, "", "only rank 0 reports");
+    agree(&losses(&one), &out, "two ranks that torchrun started");
+}
+
+#[test]
 fn two_runs_of_one_command_are_equal_to_the_bit() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for flags in [["--ranks", "3", "--transport", "shm"], ["--ranks", "2", "--transport", "tcp"]] {

@@ -25,9 +25,15 @@ pub(crate) struct Buffers<T> {
 }
 
 impl<T: Sample> Buffers<T> {
-    /// Memory for `elements` given and as many received.
-    pub(crate) fn new(elements: usize) -> Self {
-        Self { send: vec![T::from_whole(0); elements], recv: vec![T::from_whole(0); elements] }
+    /// Memory for `elements` given and as many received; `None` where there is not so much.
+    pub(crate) fn new(elements: usize) -> Option<Self> {
+        let zeros = || {
+            let mut memory = Vec::new();
+            memory.try_reserve_exact(elements).ok()?;
+            memory.resize(elements, T::from_whole(0));
+            Some(memory)
+        };
+        Some(Self { send: zeros()?, recv: zeros()? })
     }
 }
 
@@ -151,7 +157,8 @@ mod tests {
                 let communicator = Communicator::new(bootstrap, Options::default()).expect("connected");
                 let case = Case { communicator: &communicator, kind, op, root: 1, counts, in_place };
                 let seed = if communicator.rank() == 0 { 1 } else { theirs };
-                case.check(&mut Buffers::<i32>::new(1024), seed).expect("the call succeeds")
+                let mut buffers = Buffers::<i32>::new(1024).expect("there is memory");
+                case.check(&mut buffers, seed).expect("the call succeeds")
             };
             let handles: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || run(rank))).collect();
             handles.into_iter().map(|handle| handle.join().expect("a rank ends")).next().expect("rank 0")

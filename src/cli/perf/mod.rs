@@ -29,6 +29,10 @@ use super::ranks::Job;
 
 /// Starts the ranks and measures.
 pub(crate) fn main(kind: Kind, settings: &Settings) -> Result<(), Stop> {
+    let (least, most) = (settings.minbytes, settings.maxbytes);
+    if least > most {
+        return Err(Stop::usage(format!("--minbytes {least} is more than --maxbytes {most}; raise -e or lower -b")));
+    }
     let job = Job {
         ranks: settings.ranks,
         usual_ranks: 2,
@@ -103,7 +107,10 @@ impl Series<'_> {
 
     fn run<T: Sample>(&self, report: &mut Report<'_>) -> Result<(), Stop> {
         let settings = self.settings;
-        let mut buffers = Buffers::<T>::new(settings.maxbytes.max(settings.minbytes) / size_of::<T>());
+        let most = settings.maxbytes;
+        let buffers = Buffers::<T>::new(most / size_of::<T>());
+        let mut buffers =
+            buffers.ok_or_else(|| Stop::usage(format!("--maxbytes {most}: there is no memory for it")))?;
         for bytes in [settings.maxbytes, settings.minbytes] {
             let case = self.case::<T>(bytes, false);
             for _ in 0..settings.warmup_iters {
