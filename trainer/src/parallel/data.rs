@@ -95,10 +95,8 @@ impl Gradients {
         let mut group = None;
         for id in table.flat_order() {
             let border = group.replace(table.group_of(id)) != Some(table.group_of(id));
-            // The first group of the model is the last to be done, with a tied embedding by far: it holds nobody up.
             let full = sizes.last().is_some_and(|(elements, _)| elements * size_of::<f32>() >= BUCKET_BYTES);
-            let apart = table.group_of(id) == 0 && sizes != [(0, 0)];
-            if border && (full || apart) {
+            if border && full {
                 sizes.push((0, 0));
             }
             let bucket = sizes.len() - 1;
