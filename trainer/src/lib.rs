@@ -1,7 +1,7 @@
 //! A small reference trainer whose numbers do not depend on the layout.
 //!
 //! [`model`] says what is computed, [`step`] what a step of training does with it, [`parallel`] how the ranks share the
-//! work and sum the gradients; [`run`] puts them together with [`config`], [`data`], [`checkpoint`] and [`report`].
+//! work and sum the gradients; [`mod@run`] puts them together with [`config`], [`data`], [`checkpoint`] and [`report`].
 #![forbid(unsafe_code)]
 
 pub mod bench;
