@@ -79,13 +79,14 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// The exit status that a command gives for it: 2 for what was given (settings, data, files, places to write to), 1
+    /// The exit status that a command gives for it: 2 for what was given (settings, sizes, data, files, places to write to), 1
     /// for what happened.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
-            Self::Kernel(KernelError::OutOfVocabulary { .. }) | Self::Device(DeviceError::BadThreads { .. }) => 2,
+            Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
+            Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,
             _ => 1,
         }
     }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpweft_comm::{Communicator, Op};
-use warpweft_device::{DType, Device, Float, bf16};
+use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 
-use crate::checkpoint::{Checkpoint, Saver};
+use crate::checkpoint::{Checkpoint, Saver, run_folder};
 use crate::config::{Config, Family};
-use crate::data::Dataset;
+use crate::data::{DataError, Dataset};
 use crate::model::ModelShape;
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::data::{Transfer, share};
 use crate::report::trace::{self, Trace, Track};
-use crate::report::{Progress, Reporter, StepRecord, memory_table, prepare};
-use crate::sample::{Sampling, sample};
+use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
+use crate::sample::{Sampling, sample, shown};
 use crate::step::{Recipe, Sequences, StepReport, Trainer};
 use crate::{TrainError, flops};
 
@@ -103,6 +103,7 @@ impl<'a, T: Float> Run<'a, T> {
         let (rank, world) = (communicator.rank(), communicator.world());
         if rank == 0 {
             prepare(&config.out)?;
+            config.trace.as_deref().map_or(Ok(()), prepare_file)?;
         }
         let data = Dataset::open(config.data.as_deref(), config.context, config.vocab)?;
         let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
@@ -118,7 +119,11 @@ impl<'a, T: Float> Run<'a, T> {
             None => None,
         };
         let reporter = match rank {
-            0 => Some(Reporter::open(&config.out, config.steps, resumed, progress)?),
+            0 => {
+                let before = config.resume.as_deref().map(run_folder);
+                let before = resumed.zip(before.as_deref()).map(|(step, run)| Resumed { step, run });
+                Some(Reporter::open(&config.out, config.steps, before, progress)?)
+            }
             _ => None,
         };
         let mut ceiling = [flops::ceiling(&trainer.stream)?];
@@ -279,7 +284,7 @@ impl<'a, T: Float> Run<'a, T> {
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
         let checkpoint = self.saver.finish()?;
         if self.config.sample > 0 {
-            let text = draw(&mut self.trainer, self.config)?;
+            let text = draw(&mut self.trainer, self.config, self.data.is_bytes())?;
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);
         }
@@ -320,18 +325,12 @@ fn resume<T: Float>(trainer: &mut Trainer<T>, checkpoint: &Checkpoint, data: &Da
     Ok(checkpoint.step)
 }
 
-/// Text from the model, a line break before it: bytes where the vocabulary is that of bytes, else token numbers.
-fn draw<T: Float>(trainer: &mut Trainer<T>, config: &Config) -> Result<String, TrainError> {
+/// Text from the model: what comes after a line break, where it has learnt from text, or after token 0.
+fn draw<T: Float>(trainer: &mut Trainer<T>, config: &Config, of_bytes: bool) -> Result<String, TrainError> {
     let line_break = u32::from(b'\n');
-    let prompt = if (line_break as usize) < config.vocab { line_break } else { 0 };
+    let prompt = if of_bytes && (line_break as usize) < config.vocab { line_break } else { 0 };
     let sampling = Sampling { tokens: config.sample, temperature: 0.8, seed: config.seed };
-    let tokens = sample(trainer, &[prompt], sampling)?;
-    if config.vocab <= 256 {
-        let bytes: Vec<u8> = tokens.iter().map(|token| *token as u8).collect();
-        return Ok(String::from_utf8_lossy(&bytes).into_owned());
-    }
-    let numbers: Vec<String> = tokens.iter().map(u32::to_string).collect();
-    Ok(numbers.join(" "))
+    Ok(shown(&sample(trainer, &[prompt], sampling)?, of_bytes))
 }
 
 /// Time in which at least one transfer was under way; they are in the order in which they started.
@@ -355,16 +354,24 @@ struct Part {
 
 impl Part {
     /// Reads `count` sequences of `tokens` tokens, each by its index in the part.
-    fn fill<E>(
+    ///
+    /// # Errors
+    /// No memory for them; what `read` says.
+    fn fill(
         &mut self,
         count: usize,
         tokens: usize,
-        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.inputs.resize(count * tokens, 0);
-        self.targets.resize(count * tokens, 0);
+        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<(), DataError>,
+    ) -> Result<(), TrainError> {
+        let all = count.saturating_mul(tokens);
+        for half in [&mut self.inputs, &mut self.targets] {
+            let more = all.saturating_sub(half.len());
+            let refused = |_| DeviceError::OutOfMemory { count: all, dtype: DType::U32, device: "cpu".into() };
+            half.try_reserve_exact(more).map_err(refused)?;
+            half.resize(all, 0);
+        }
         let sequences = self.inputs.chunks_mut(tokens).zip(self.targets.chunks_mut(tokens));
-        sequences.enumerate().try_for_each(|(index, (ids, targets))| read(index, ids, targets))
+        Ok(sequences.enumerate().try_for_each(|(index, (ids, targets))| read(index, ids, targets))?)
     }
 
     fn sequences(&self) -> Sequences<'_> {
@@ -377,10 +384,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_batch_that_no_memory_holds_is_an_error() {
+        let error = Part::default().fill(usize::MAX / 4, 2, |_, _, _| Ok(())).expect_err("more than can be addressed");
+        assert!(matches!(error, TrainError::Device(DeviceError::OutOfMemory { .. })), "{error}");
+        assert_eq!(error.exit_status(), 2);
+    }
+
+    #[test]
     fn overlapping_transfers_count_once() {
         let at = |base: Instant, millis| base + Duration::from_millis(millis);
         let base = Instant::now();
-        let transfer = |from, to| Transfer { bucket: 0, bytes: 4, started: at(base, from), finished: at(base, to) };
+        let transfer = |from, to| Transfer { bucket: None, bytes: 4, started: at(base, from), finished: at(base, to) };
         assert_eq!(under_way(&[transfer(0, 10), transfer(5, 20), transfer(30, 31)]), Duration::from_millis(21));
         assert_eq!(under_way(&[]), Duration::ZERO);
     }

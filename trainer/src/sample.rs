@@ -36,6 +36,18 @@ pub fn sample<T: Float>(trainer: &mut Trainer<T>, prompt: &[u32], sampling: Samp
     Ok(tokens.split_off(first))
 }
 
+/// Tokens as text that a terminal can be given: bytes as UTF-8, with U+FFFD for what is none and for control characters
+/// (which could move the cursor or worse) but line breaks and tabs; other tokens by their numbers.
+pub fn shown(tokens: &[u32], are_bytes: bool) -> String {
+    if !are_bytes {
+        return tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    }
+    // A vocabulary may have more entries than there are bytes; no UTF-8 holds 0xff.
+    let bytes: Vec<u8> = tokens.iter().map(|token| u8::try_from(*token).unwrap_or(0xff)).collect();
+    let safe = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { char::REPLACEMENT_CHARACTER } else { c };
+    String::from_utf8_lossy(&bytes).chars().map(safe).collect()
+}
+
 /// The token at which the running sum of the probabilities passes `uniform`, of `[0, 1)`.
 fn draw(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
     let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap_or(0);
@@ -56,6 +68,17 @@ fn draw(logits: &[f32], temperature: f64, uniform: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_does_nothing_to_the_terminal() {
+        let tokens = |bytes: &[u8]| bytes.iter().copied().map(u32::from).collect::<Vec<_>>();
+        assert_eq!(shown(&tokens("warp\tund Schuß\n".as_bytes()), true), "warp\tund Schuß\n");
+        // A screen cleared, a bell, a carriage return, a C1 control (0xc2 0x9b), half a character, no character.
+        let wild = shown(&tokens(b"\x1b[2J\x07\r\xc2\x9b\xc3 \xff\0"), true);
+        assert_eq!(wild, "\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}\u{fffd} \u{fffd}\u{fffd}");
+        assert_eq!(shown(&[97, 300], true), "a\u{fffd}");
+        assert_eq!(shown(&[10, 64, 27], false), "10 64 27");
+    }
 
     #[test]
     fn a_draw_follows_the_distribution() {

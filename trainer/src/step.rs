@@ -68,7 +68,7 @@ pub struct StepReport {
     pub exposed: Duration,
     /// Time in norm, clip and update.
     pub optimizer: Duration,
-    /// When each bucket was on its way.
+    /// When each bucket was on its way, and the sum of the losses at the end.
     pub transfers: Vec<Transfer>,
 }
 
@@ -180,9 +180,13 @@ impl<T: Float> Trainer<T> {
             self.backward(inputs.len(), scale as f32, trace)?;
             backward += clock.lap();
         }
-        let transfers = self.gradients.finish()?;
+        let mut transfers = self.gradients.finish()?;
+        let started = Instant::now();
         let [loss, tokens] = self.total(sum)?;
         let exposed = clock.lap();
+        if self.communicator.world() > 1 {
+            transfers.push(Transfer { bucket: None, bytes: size_of_val(&sum), started, finished: clock.0 });
+        }
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
         }
@@ -332,10 +336,11 @@ fn pass<'a, T: Float>(
     Pass { stream, parameters, ids, batch: ids.len() / tokens, tokens, trace }
 }
 
-/// Draws when each bucket was on its way.
+/// Draws when each transfer was on its way.
 fn record(trace: &Trace, transfers: &[Transfer]) {
     for Transfer { bucket, bytes, started, finished } in transfers {
-        let name = format!("all_reduce bucket {bucket}, {bytes} bytes");
+        let what = bucket.map_or_else(|| "losses".to_owned(), |bucket| format!("bucket {bucket}"));
+        let name = format!("all_reduce {what}, {bytes} bytes");
         trace.add(Track::Communication, name, *started, *finished);
     }
 }

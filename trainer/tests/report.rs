@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use warpweft_trainer::report::events::{Event, SessionLog, Summary, Value, What, frame, read_frames};
 use warpweft_trainer::report::trace::{Span, Trace, Track, decode, encode, write_chrome};
 use warpweft_trainer::report::{
-    Progress, ReportError, Reporter, StepRecord, bytes, grouped, memory_table, prepare, prepare_file, step_line,
+    Progress, ReportError, Reporter, Resumed, StepRecord, bytes, grouped, memory_table, prepare, prepare_file,
+    step_line,
 };
 
 fn record(step: u64) -> StepRecord {
@@ -55,6 +56,10 @@ impl Shared {
 }
 
 fn report(out: &Path, steps: std::ops::RangeInclusive<u64>, resumed: Option<u64>) -> Vec<PathBuf> {
+    report_from(out, steps, resumed.map(|step| Resumed { step, run: out }))
+}
+
+fn report_from(out: &Path, steps: std::ops::RangeInclusive<u64>, resumed: Option<Resumed<'_>>) -> Vec<PathBuf> {
     prepare(out).unwrap();
     let mut reporter = Reporter::open(out, 20, resumed, Progress::silent()).unwrap();
     steps.for_each(|step| reporter.step(&record(step)).unwrap());
@@ -138,17 +143,32 @@ fn a_resumed_run_goes_on_in_the_log() {
     file.write_all(b"{\"step\":13,\"lo").unwrap();
     report(out.path(), 11..=20, Some(10));
     assert_eq!(steps(out.path()), (1..=20).collect::<Vec<_>>());
-    // Without a log, or in a new folder, it starts one.
+    // Without a log it starts one.
     let other = tempfile::tempdir().unwrap();
     report(&other.path().join("a/b"), 11..=20, Some(10));
     assert_eq!(steps(&other.path().join("a/b")), (11..=20).collect::<Vec<_>>());
 }
 
 #[test]
+fn a_run_that_goes_on_elsewhere_takes_its_log_along_and_mixes_with_no_other() {
+    let (run, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    report(run.path(), 1..=12, None);
+    // The new folder holds another run, of which nothing may stay among this one's.
+    report(out.path(), 3..=8, None);
+    fs::create_dir(out.path().join("checkpoints")).unwrap();
+    report_from(out.path(), 11..=20, Some(Resumed { step: 10, run: run.path() }));
+    assert_eq!(steps(out.path()), (1..=20).collect::<Vec<_>>());
+    assert!(out.path().join("checkpoints.before").exists() && !out.path().join("checkpoints").exists());
+    assert_eq!(fs::read_dir(out.path().join("tensorboard")).unwrap().count(), 1);
+    assert_eq!(steps(run.path()), (1..=12).collect::<Vec<_>>(), "what it came from stays");
+}
+
+#[test]
 fn a_log_that_is_none_is_not_thrown_away() {
     let out = tempfile::tempdir().unwrap();
     fs::write(out.path().join("log.jsonl"), "my notes\nof the day\n").unwrap();
-    let error = Reporter::open(out.path(), 20, Some(10), Progress::silent()).err().unwrap();
+    let error =
+        Reporter::open(out.path(), 20, Some(Resumed { step: 10, run: out.path() }), Progress::silent()).err().unwrap();
     assert!(error.to_string().contains("log.jsonl, line 1: "), "{error}");
     assert_eq!(fs::read_to_string(out.path().join("log.jsonl")).unwrap(), "my notes\nof the day\n");
 }

@@ -46,15 +46,18 @@ fn train(config: &Config) -> Result<Outcome, TrainError> {
     outcomes.drain(..).reduce(|first, other| other.and(first)).expect("at least one rank")
 }
 
+fn whole_records(out: &Path) -> Vec<StepRecord> {
+    let log = fs::read_to_string(out.join("log.jsonl")).expect("a log");
+    log.lines().map(|line| serde_json::from_str(line).expect("a record")).collect()
+}
+
 /// What a log says that must be the same in a run that is done again.
 fn numbers(out: &Path) -> Vec<StepRecord> {
-    let log = fs::read_to_string(out.join("log.jsonl")).expect("a log");
-    let records = log.lines().map(|line| serde_json::from_str::<StepRecord>(line).expect("a record"));
     let timeless = |r: StepRecord| {
         let StepRecord { step, loss, grad_norm, lr, tokens, val_loss, .. } = r;
         StepRecord { step, loss, grad_norm, lr, tokens, val_loss, ..StepRecord::default() }
     };
-    records.map(timeless).collect()
+    whole_records(out).into_iter().map(timeless).collect()
 }
 
 fn file(out: &Path, step: u64, name: &str) -> Vec<u8> {
@@ -98,6 +101,82 @@ fn a_resumed_run_is_bit_equal_to_the_unbroken_one() -> Result<(), TrainError> {
 fn so_it_is_with_bf16_weights_and_grouped_heads() -> Result<(), TrainError> {
     let extra = [("ranks", "1"), ("dtype", "bf16"), ("model", "llama"), ("kv-heads", "1"), ("micro-batch", "2")];
     is_resumed_bit_equal(&extra)
+}
+
+#[test]
+fn a_run_resumed_on_other_ranks_and_elsewhere_sees_the_next_samples() -> Result<(), TrainError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (whole, elsewhere) = (folder.path().join("whole"), folder.path().join("elsewhere"));
+    let paths = [&whole, &elsewhere].map(|path| path.to_str().expect("a path of text"));
+    // An epoch of this text has 174 sequences: 4 steps end inside the second one, 8 inside the third.
+    train(&config(folder.path(), &[("out", paths[0]), ("ranks", "1"), ("batch", "45")]))?;
+    let from = whole.join("checkpoints/step-000004");
+    let flags = [("resume", from.to_str().expect("a path of text")), ("out", paths[1]), ("ranks", "3")];
+    train(&resolve(&flags.map(|(name, value)| (name.to_owned(), value.to_owned()))))?;
+    let (unbroken, resumed) = (numbers(&whole), numbers(&elsewhere));
+    assert_eq!(resumed[..4], unbroken[..4], "the log so far goes along");
+    assert_eq!((resumed.len(), unbroken.len()), (8, 8));
+    for (resumed, unbroken) in resumed.iter().zip(&unbroken) {
+        let pairs = [(resumed.loss, unbroken.loss), (resumed.val_loss, unbroken.val_loss)];
+        for (ours, reference) in pairs.into_iter().filter_map(|(ours, reference)| Some((ours?, reference?))) {
+            // The grade for another layout, f32.
+            assert!((ours - reference).abs() <= 2e-6 * reference, "step {}: {ours}, {reference}", resumed.step);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn buckets_are_reduced_while_the_backward_pass_goes_on() -> Result<(), TrainError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, path) = (folder.path().join("out"), folder.path().join("trace.json"));
+    let paths = [&out, &path].map(|path| path.to_str().expect("a path of text"));
+    let sizes = [("layers", "4"), ("channels", "128"), ("steps", "2"), ("sample", "0"), ("ranks", "2")];
+    let flags: Vec<_> = sizes.into_iter().chain([("out", paths[0]), ("trace", paths[1])]).collect();
+    train(&config(folder.path(), &flags))?;
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("a trace")).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("events");
+    for rank in 0..2 {
+        let start = |name: &str| {
+            let named = |event: &&serde_json::Value| event["name"].as_str().is_some_and(|text| text.starts_with(name));
+            let event = events.iter().filter(|event| event["pid"] == rank && event["ph"] == "X").find(named);
+            event.and_then(|event| event["ts"].as_f64()).unwrap_or_else(|| panic!("no {name} of rank {rank}"))
+        };
+        // The first of several buckets is full after the last block, long before the first one's gradients.
+        assert!(start("all_reduce bucket 0") < start("backward block 0"), "rank {rank} overlaps");
+        assert!(start("all_reduce bucket 3") < start("all_reduce losses"), "rank {rank} has several buckets");
+    }
+    for record in whole_records(&out) {
+        let (exposed, comm) = (record.exposed_comm_ms.expect("known"), record.comm_ms.expect("known"));
+        assert!(comm > 0.0 && exposed > 0.0 && exposed < record.step_ms.expect("known"), "{exposed} of {comm}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_found_before_any_data_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, trace) = (folder.path().join("out"), folder.path().join("missing/trace.json"));
+    let [out, trace] = [&out, &trace].map(|path| path.to_str().expect("a path of text"));
+    let config = config(folder.path(), &[("out", out), ("trace", trace), ("ranks", "1")]);
+    fs::remove_file(folder.path().join("text.txt")).expect("the text");
+    let error = train(&config).expect_err("a trace in a folder that is not there");
+    assert!(error.to_string().contains("missing/trace.json"), "{error}");
+    assert_eq!(error.exit_status(), 2);
+}
+
+#[test]
+fn tokens_of_a_bin_are_no_text() -> Result<(), TrainError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (data, out) = (folder.path().join("train.bin"), folder.path().join("out"));
+    let tokens: Vec<u8> = (0..600u16).flat_map(|token| (token * 7 % 30).to_le_bytes()).collect();
+    fs::write(&data, tokens).expect("tokens");
+    let [data, out] = [&data, &out].map(|path| path.to_str().expect("a path of text"));
+    let flags = [("data", data), ("out", out), ("ranks", "1"), ("vocab", "30"), ("steps", "2")];
+    let text = train(&config(folder.path(), &flags))?.sample.expect("a sample");
+    let numbers: Result<Vec<u32>, _> = text.split(' ').map(str::parse).collect();
+    assert!(numbers.is_ok_and(|numbers| numbers.len() == 12 && numbers.iter().all(|token| *token < 30)), "{text}");
+    Ok(())
 }
 
 #[test]

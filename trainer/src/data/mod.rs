@@ -72,6 +72,11 @@ impl Dataset {
         self.context
     }
 
+    /// Whether its tokens are the bytes of a text.
+    pub fn is_bytes(&self) -> bool {
+        self.source.is_bytes()
+    }
+
     /// Tokens in all.
     pub fn tokens(&self) -> u64 {
         self.source.tokens()

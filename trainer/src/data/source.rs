@@ -116,9 +116,14 @@ impl Source {
         &self.path
     }
 
+    /// Whether each token is a byte of text.
+    pub(super) fn is_bytes(&self) -> bool {
+        self.format == Format::Byte
+    }
+
     /// The largest token that the format can hold.
     pub(super) fn largest(&self) -> u32 {
-        if self.format == Format::Byte { u32::from(u8::MAX) } else { u32::from(u16::MAX) }
+        if self.is_bytes() { u32::from(u8::MAX) } else { u32::from(u16::MAX) }
     }
 
     /// Copies the tokens from position `start` on, which must be there, and checks each against the vocabulary.

@@ -67,11 +67,11 @@ enum State {
     Lost,
 }
 
-/// When a bucket was on its way.
+/// When something was on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// The bucket's number.
-    pub bucket: usize,
+    /// The bucket's number; `None` for the sum of the losses.
+    pub bucket: Option<usize>,
     /// Its bytes.
     pub bytes: usize,
     /// When its reduction started.
@@ -217,7 +217,7 @@ impl Gradients {
                     bucket.state = State::Here(done.buffer);
                     bucket.layout = bucket.target;
                     let (started, finished) = (done.started, done.finished);
-                    transfers.push(Transfer { bucket: index, bytes, started, finished });
+                    transfers.push(Transfer { bucket: Some(index), bytes, started, finished });
                 }
                 state => bucket.state = state,
             }

@@ -47,7 +47,7 @@ pub fn prepare_file(path: &Path) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// Readies the folder for a new run: an earlier one's checkpoints are set aside (once: those set aside before are
+/// Readies the folder for a run that was not in it: an earlier one's checkpoints are set aside (once: those set aside before are
 /// removed), so that `--resume` can never mix the two; its log and events are replaced.
 pub(super) fn start(out: &Path) -> Result<(), ReportError> {
     let (checkpoints, before) = (out.join(CHECKPOINTS), out.join(CHECKPOINTS_BEFORE));
@@ -66,19 +66,39 @@ pub(super) fn start(out: &Path) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// Opens the log: empty for a new run; for one that goes on after `resumed` steps, with the lines up to there.
+/// A run that goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Resumed<'a> {
+    /// Steps done.
+    pub step: u64,
+    /// The folder of the run so far, whose log is gone on with; another one than the new output folder, perhaps.
+    pub run: &'a Path,
+}
+
+impl Resumed<'_> {
+    /// Whether the run goes on where it was.
+    pub(super) fn stays_in(&self, out: &Path) -> bool {
+        let real = |path: &Path| fs::canonicalize(path).ok();
+        real(self.run).is_some_and(|run| real(out) == Some(run))
+    }
+}
+
+/// The lines that a log begins with: none for a new run; for one that goes on, those of its steps so far.
 ///
 /// A run that was killed may have left half a line at the end, which is dropped like the lines that will come again.
-pub(super) fn open_log(out: &Path, resumed: Option<u64>) -> Result<(PathBuf, File), ReportError> {
-    let path = out.join(LOG_FILE);
-    let mut kept = String::new();
-    if let Some(step) = resumed {
-        match File::open(&path) {
-            Ok(file) => kept = lines_up_to(&path, file, step)?,
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(io_error(&path, "open")(e)),
-        }
+pub(super) fn kept_log(resumed: Option<Resumed<'_>>) -> Result<String, ReportError> {
+    let Some(Resumed { step, run }) = resumed else { return Ok(String::new()) };
+    let path = run.join(LOG_FILE);
+    match File::open(&path) {
+        Ok(file) => lines_up_to(&path, file, step),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(String::new()),
+        Err(e) => Err(io_error(&path, "open")(e)),
     }
+}
+
+/// Opens the log, with the lines that it begins with.
+pub(super) fn open_log(out: &Path, kept: &str) -> Result<(PathBuf, File), ReportError> {
+    let path = out.join(LOG_FILE);
     let partial = out.join(format!(".{LOG_FILE}.partial"));
     let mut file = File::create(&partial).map_err(io_error(&partial, "create"))?;
     file.write_all(kept.as_bytes()).map_err(io_error(&partial, "write"))?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use error::ReportError;
 use events::Events;
 use folder::io_error;
-pub use folder::{EVENTS_FOLDER, LOG_FILE, prepare, prepare_file};
+pub use folder::{EVENTS_FOLDER, LOG_FILE, Resumed, prepare, prepare_file};
 pub use progress::{Progress, bytes, grouped, memory_table, step_line};
 pub use record::StepRecord;
 
@@ -28,18 +28,21 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Opens the outputs in `out`, which [`prepare`] made. A run that goes on after `resumed` steps keeps its log up to
-    /// there; a new one replaces an earlier run's log and events and sets its checkpoints aside.
+    /// Opens the outputs in `out`, which [`prepare`] made. A run that goes on keeps its log up to there. Where `out` holds
+    /// another run, the log and the events of that one are replaced, and its checkpoints are set aside.
     ///
     /// # Errors
     /// What the file system says, with the path; a log that is none.
-    pub fn open(out: &Path, steps: u64, resumed: Option<u64>, progress: Progress) -> Result<Self, ReportError> {
-        if resumed.is_none() {
+    pub fn open(out: &Path, steps: u64, resumed: Option<Resumed<'_>>, progress: Progress) -> Result<Self, ReportError> {
+        // Read before anything is touched: a log that is none must stay as it is.
+        let kept = folder::kept_log(resumed)?;
+        if !resumed.is_some_and(|resumed| resumed.stays_in(out)) {
             folder::start(out)?;
         }
-        let (log_path, log) = folder::open_log(out, resumed)?;
-        let events = Events::create(out, resumed)?;
-        progress.start(steps, resumed.unwrap_or(0));
+        let (log_path, log) = folder::open_log(out, &kept)?;
+        let done = resumed.map(|resumed| resumed.step);
+        let events = Events::create(out, done)?;
+        progress.start(steps, done.unwrap_or(0));
         Ok(Self { log_path, log, events, progress, steps })
     }
 
