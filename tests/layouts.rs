@@ -105,10 +105,11 @@ fn a_resumed_run_is_equal_to_the_unbroken_one_to_the_bit() {
         assert!(checkpoint.is_dir(), "the run left no {}", checkpoint.display());
         let mut command = command::warpweft(&["train", "--resume"]);
         succeeds(command.arg(checkpoint).arg("--out").arg(&resumed));
-        let tail = log(&resumed);
-        assert_eq!(tail.first().map(|line| line["step"].clone()), Some(9.into()), "{dtype}");
-        assert_eq!(tail.len(), unbroken.len() - 8, "{dtype}");
-        for (a, b) in unbroken[8..].iter().zip(&tail) {
+        // The log of the first half goes along to the new folder.
+        let resumed = log(&resumed);
+        assert_eq!(resumed[..8], unbroken[..8], "{dtype}");
+        assert_eq!(resumed.len(), unbroken.len(), "{dtype}");
+        for (a, b) in unbroken.iter().zip(&resumed) {
             for key in ["step", "loss", "grad_norm", "lr", "tokens"] {
                 assert_eq!(a[key], b[key], "{dtype}: {key} of step {}", a["step"]);
             }
