@@ -5,22 +5,27 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folder of the built libraries: this test lies in `deps/` of it.
-fn libraries() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its program");
-    let deps = test.parent().expect("it lies in a folder");
-    let profile = deps.parent().expect("`deps` lies in the profile's folder");
-    for folder in [profile, deps] {
-        if folder.join("libwarpweft.so").exists() && folder.join("libwarpweft.a").exists() {
-            return folder.to_path_buf();
-        }
-    }
-    panic!("no libwarpweft.so and libwarpweft.a in {}; run `cargo build -p warpweft-capi` first", profile.display())
+/// The folder of the libraries as they are now. A test program does not depend on them as far as Cargo knows (no Rust code
+/// can link them), so they are built here; the features of the whole workspace let this share what is built already.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its program");
+        let profile = test.parent().and_then(Path::parent).expect("it lies in deps/ of its profile's folder");
+        let name = profile.file_name().expect("the profile's folder has a name");
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--workspace", "--lib", "--frozen", "--target-dir"]);
+        build.arg(profile.parent().expect("it lies in the target folder"));
+        build.arg("--profile").arg(if name == "debug" { "dev".as_ref() } else { name });
+        run(build.current_dir(package()));
+        profile.to_path_buf()
+    })
 }
 
 fn run(command: &mut Command) -> Output {
@@ -47,7 +52,7 @@ fn passes(program: &str, linked: Linked) {
     compile.arg(package().join(format!("tests/{program}.c"))).arg("-o").arg(&executable);
     match linked {
         Linked::Shared => {
-            compile.arg("-L").arg(&libraries).arg("-l:libwarpweft.so").arg("-Wl,-rpath").arg("-Xlinker").arg(&libraries)
+            compile.arg("-L").arg(libraries).arg("-l:libwarpweft.so").arg("-Wl,-rpath").arg("-Xlinker").arg(libraries)
         }
         // What the Rust standard library itself needs, as `rustc --print native-static-libs` lists it.
         Linked::Static => {
