@@ -5,16 +5,16 @@ use warpweft_device::{Element, Stream, View, ViewMut};
 use crate::{Dims, KernelError};
 
 /// The number of elements of a shape.
+///
+/// The sizes beside a zero must be addressable too: strides are made of them, and loops over what holds nothing.
 pub(crate) fn elements(op: &'static str, argument: &'static str, dims: &[usize]) -> Result<usize, KernelError> {
-    // A zero beside sizes whose product overflows is still no element.
-    if dims.contains(&0) {
-        return Ok(0);
+    let mut sizes = dims.iter().filter(|&&size| size != 0);
+    let product = sizes.try_fold(1usize, |product, &size| product.checked_mul(size));
+    match product.filter(|&product| product <= isize::MAX as usize) {
+        Some(_) if dims.contains(&0) => Ok(0),
+        Some(product) => Ok(product),
+        None => Err(KernelError::TooLarge { op, argument, dims: Dims(dims.to_vec()) }),
     }
-    dims.iter().try_fold(1usize, |product, &size| product.checked_mul(size)).ok_or_else(|| KernelError::TooLarge {
-        op,
-        argument,
-        dims: Dims(dims.to_vec()),
-    })
 }
 
 fn length(op: &'static str, argument: &'static str, given: usize, dims: &[usize]) -> Result<(), KernelError> {

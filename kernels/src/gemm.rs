@@ -122,6 +122,8 @@ impl Grid {
         let blocks = |size: usize, block: usize| {
             (0..size.div_ceil(block.max(1))).map(move |i| i * block..(i * block).saturating_add(block).min(size))
         };
+        // Rows of nothing are no tiles, however many there are.
+        let rows = if columns == 0 { 0 } else { rows };
         blocks(rows, self.row_block)
             .flat_map(|rows| blocks(columns, self.column_block).map(move |columns| (rows.clone(), columns)))
             .collect()
@@ -131,7 +133,7 @@ impl Grid {
     pub(crate) fn cut<T>(self, matrix: ArrayViewMut2<'_, T>) -> Vec<ArrayViewMut2<'_, T>> {
         let mut tiles = Vec::new();
         let mut rest = matrix;
-        while rest.nrows() > 0 {
+        while !rest.is_empty() {
             let height = self.row_block.min(rest.nrows());
             let (mut band, below) = rest.split_at(Axis(0), height);
             while band.ncols() > 0 {

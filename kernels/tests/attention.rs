@@ -400,6 +400,19 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     assert!(text(attempt(good, infinite, 64)).contains("`scale` is inf"));
     let huge = Shape { batch: usize::MAX / 2, ..good };
     assert!(text(attempt(huge, CAUSAL, 64)).contains("more elements than memory can address"));
+    // No element, but sizes that no address space has; and very many sequences of length zero.
+    let none = |shape: Shape| {
+        let empty = Case::<f32> { shape, options: CAUSAL, q: vec![], k: vec![], v: vec![], dout: vec![] };
+        let (q, mut out, mut lse) = (on.up::<f32>(&[]), on.up::<f32>(&[]), on.up::<f32>(&[]));
+        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+        attention::forward(&on.stream, shape, CAUSAL, q.as_view(), q.as_view(), q.as_view(), o, l)?;
+        empty.backward(&on, &Output { out: vec![], lse: vec![] });
+        Ok(())
+    };
+    let text_of = |result: Result<(), KernelError>| result.unwrap_err().to_string();
+    let long = Shape { batch: 0, queries: usize::MAX, ..good };
+    assert!(text_of(none(long)).contains("more elements than memory can address"));
+    assert_eq!(none(Shape { batch: 1 << 48, queries: 0, keys: 0, ..good }), Ok(()));
     let (mut out, mut lse) = (on.up(&vec![7.0f32; 128]), on.up(&[7.0f32; 16]));
     let unequal = Shape { keys: 5, ..good };
     let (o, l) = (out.as_view_mut(), lse.as_view_mut());

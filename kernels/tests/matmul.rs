@@ -486,6 +486,16 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     let huge = shape((usize::MAX, 3, 3));
     assert!(attempt(huge, 9, Epilogue::default()).contains("more elements than memory can address"));
 
+    // No element, but sizes that no address space has; and very many rows of nothing.
+    let (mut none, empty) = (on.up::<f32>(&[]), on.up::<f32>(&[]));
+    for sizes in [(0, usize::MAX, 0), (0, 0, usize::MAX), (usize::MAX, 0, 0)] {
+        let (x, w, y) = (empty.as_view(), empty.as_view(), none.as_view_mut());
+        let result = matmul::forward(&on.stream, shape(sizes), x, w, Epilogue::default(), y);
+        assert!(result.unwrap_err().to_string().contains("more elements than memory can address"), "{sizes:?}");
+    }
+    let (x, w, y) = (empty.as_view(), empty.as_view(), none.as_view_mut());
+    matmul::forward(&on.stream, shape((1 << 62, 0, 0)), x, w, Epilogue::default(), y).unwrap();
+
     let elsewhere = On::threads(1).up(&[0.0f32; 6]);
     let mut y = on.up(&[7.0f32; 6]);
     let error = matmul::forward(&on.stream, good, elsewhere.as_view(), view(9), Epilogue::default(), y.as_view_mut());

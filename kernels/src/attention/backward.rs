@@ -20,7 +20,8 @@ pub(super) fn run<T: Float>(
     saved: Saved<'_, T>,
     [dq, dk, dv]: [ArrayViewMut4<'_, T>; 3],
 ) {
-    if shape.batch == 0 || shape.heads == 0 {
+    // Without queries and keys there is nothing, in however many sequences.
+    if shape.batch == 0 || shape.heads == 0 || (shape.queries == 0 && shape.keys == 0) {
         return;
     }
     let group = shape.group();
