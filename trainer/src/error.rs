@@ -56,6 +56,16 @@ pub enum TrainError {
         /// What the ranks counted.
         found: u64,
     },
+    /// Tokens and targets that do not belong together.
+    #[error("{inputs} tokens and {targets} targets are not sequences of {tokens} with a target each")]
+    Sequences {
+        /// Tokens given.
+        inputs: usize,
+        /// Targets given.
+        targets: usize,
+        /// Tokens of a sequence.
+        tokens: usize,
+    },
     /// The training has run away, and no update could bring it back.
     #[error(
         "step {step}: the loss is {loss} and the norm of its gradient {grad_norm}; lower --lr, or lengthen --warmup"

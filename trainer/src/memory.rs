@@ -2,7 +2,9 @@
 //!
 //! Three lifetimes of a step are kept apart: activations live from a forward pass until their layer's backward pass,
 //! errors for one hop, gradients until the optimizer. Buffers are allocated once and used again, so that the account
-//! changes only where the set of buffers does: at the start, for a checkpoint's snapshot, for sampling.
+//! changes only where the set of buffers does: at the start, for a checkpoint's snapshot, where an operation among the
+//! ranks first needs more. What only setting up holds is not in it (initial values, the files of a checkpoint that is
+//! resumed from), nor are the kernels' tiles, whose size does not grow with the batch.
 
 use std::fmt;
 
@@ -21,7 +23,7 @@ pub enum Class {
     Activations,
     /// Gradients of activations on their way from layer to layer.
     Errors,
-    /// Tokens on the device, and snapshots for checkpoints.
+    /// Tokens on the device, what is on its way to other ranks, and snapshots for checkpoints.
     Buffers,
 }
 

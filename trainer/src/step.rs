@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpweft_comm::{Communicator, Op};
-use warpweft_device::{Buffer, Device, Float, Stream, View};
+use warpweft_device::{Buffer, DType, Device, DeviceError, Float, Stream, View};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{
-    Activations, Errors, IGNORE, Model, ModelShape, Parameters, Pass, from_tensors, initial_values, to_tensors,
+    Activations, Errors, IGNORE, Model, ModelShape, Parameters, Pass, ShapeError, from_tensors, initial_values,
+    to_tensors,
 };
 use crate::optimizer::{AdamW, Optimizer, Schedule};
 use crate::parallel::data::{Gradients, Transfer};
@@ -86,6 +87,8 @@ pub struct Trainer<T> {
     pub(crate) communicator: Arc<Communicator>,
     pub(crate) account: Account,
     pub(crate) recipe: Recipe,
+    /// Bytes of the communicator's buffers that are in the account.
+    communication_bytes: u64,
     /// Steps done.
     pub(crate) steps: u64,
 }
@@ -104,7 +107,7 @@ impl<T: Float> Trainer<T> {
         let model = Model::new(shape)?;
         let mut account = Account::default();
         let mut allocator = Allocator { device, account: &mut account };
-        let rows = recipe.micro_batch * recipe.tokens;
+        let rows = rows(&shape, &recipe)?;
         let table = model.table();
         let stream = device.stream();
         let mut parameters = Parameters::zeros(table, &mut allocator)?;
@@ -116,8 +119,7 @@ impl<T: Float> Trainer<T> {
         let ids = allocator.zeros(Class::Buffers, rows)?;
         let targets = allocator.zeros(Class::Buffers, rows)?;
         optimizer.set_weights(&stream, &initial_values(table, recipe.seed), &mut parameters)?;
-        let steps = 0;
-        Ok(Self {
+        let mut trainer = Self {
             stream,
             model,
             parameters,
@@ -130,8 +132,18 @@ impl<T: Float> Trainer<T> {
             communicator,
             account,
             recipe,
-            steps,
-        })
+            communication_bytes: 0,
+            steps: 0,
+        };
+        trainer.account_for_communication();
+        Ok(trainer)
+    }
+
+    /// Enters what the communicator holds by now.
+    fn account_for_communication(&mut self) {
+        let bytes = self.communicator.buffer_bytes() as u64;
+        self.account.enter(Class::Buffers, bytes.saturating_sub(self.communication_bytes));
+        self.communication_bytes = self.communication_bytes.max(bytes);
     }
 
     /// Runs `work` on the device's threads, so that no kernel in it has to change over to them.
@@ -162,6 +174,7 @@ impl<T: Float> Trainer<T> {
         valid: u64,
         trace: Option<&Trace>,
     ) -> Result<StepReport, TrainError> {
+        self.check(sequences)?;
         let step = self.steps + 1;
         let mut clock = Clock::start();
         self.gradients.begin_step(&self.stream)?;
@@ -206,8 +219,18 @@ impl<T: Float> Trainer<T> {
             record(trace, &transfers);
         }
         self.steps = step;
+        self.account_for_communication();
         let loss = loss * scale;
         Ok(StepReport { step, loss, tokens: valid, grad_norm, lr, forward, backward, exposed, optimizer, transfers })
+    }
+
+    /// Whether these are whole sequences, with a target for each of their tokens.
+    fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
+        let tokens = self.recipe.tokens;
+        if inputs.len() == targets.len() && inputs.len().is_multiple_of(tokens) {
+            return Ok(());
+        }
+        Err(TrainError::Sequences { inputs: inputs.len(), targets: targets.len(), tokens })
     }
 
     /// Sum of the losses of all ranks, and their targets.
@@ -240,6 +263,7 @@ impl<T: Float> Trainer<T> {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn evaluate(&mut self, sequences: Sequences<'_>) -> Result<f64, TrainError> {
+        self.check(sequences)?;
         self.on_pool(|trainer| {
             let mut sum = [0.0f64; 2];
             let size = trainer.recipe.micro_batch * trainer.recipe.tokens;
@@ -323,6 +347,24 @@ impl<T: Float> Trainer<T> {
     pub fn gradients(&self) -> &Gradients {
         &self.gradients
     }
+}
+
+/// Rows of a micro-batch.
+fn rows(shape: &ModelShape, recipe: &Recipe) -> Result<usize, TrainError> {
+    let Recipe { tokens, micro_batch, .. } = *recipe;
+    for (what, size) in [("micro-batch", micro_batch), ("the length of a sequence", tokens)] {
+        if size == 0 {
+            return Err(ShapeError::Zero { what }.into());
+        }
+    }
+    let rows = micro_batch.saturating_mul(tokens);
+    // The widest row of activations, so that no size computed from here on overflows.
+    let widest = [shape.vocab, shape.hidden.saturating_mul(2), shape.channels.saturating_mul(3)].into_iter().max();
+    let count = rows.saturating_mul(widest.unwrap_or(1));
+    if count > isize::MAX as usize / size_of::<f32>() {
+        return Err(DeviceError::OutOfMemory { count, dtype: DType::F32, device: "cpu".into() }.into());
+    }
+    Ok(rows)
 }
 
 /// A pass over `ids` in sequences of `tokens`.

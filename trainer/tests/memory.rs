@@ -1,14 +1,17 @@
 //! The memory account against a formula that is written down apart from the code that allocates.
 #![forbid(unsafe_code)]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::ranks;
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float, bf16};
 use warpweft_trainer::memory::Class;
 use warpweft_trainer::model::ModelShape;
 use warpweft_trainer::optimizer::{AdamW, Schedule};
-use warpweft_trainer::step::{Recipe, Trainer};
+use warpweft_trainer::step::{Recipe, Sequences, Trainer};
 
 fn check<T: Float>(shape: ModelShape, parameters: u64, norm_numbers: u64) {
     let (tokens, micro_batch) = (shape.context, 3);
@@ -33,6 +36,28 @@ fn check<T: Float>(shape: ModelShape, parameters: u64, norm_numbers: u64) {
     assert_eq!(of(Class::Errors), rows * (2 * c + qkv + up + f) * width);
     assert_eq!(of(Class::Buffers), rows * 8, "inputs and targets");
     assert_eq!(trainer.account().peak_total(), trainer.account().current().total());
+}
+
+#[test]
+fn what_is_on_its_way_between_ranks_is_in_the_account() {
+    let shape = ModelShape::gpt2(1, 16, 2, 8, 19);
+    let (tokens, micro_batch) = (shape.context, 2);
+    ranks(2, |communicator| {
+        let communicator = Arc::new(communicator);
+        let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 1 };
+        let recipe = Recipe { tokens, micro_batch, adamw: AdamW::default(), schedule, clip: None, seed: 1 };
+        let device = Device::cpu_with_threads(1).expect("a thread");
+        let mut trainer = Trainer::<f32>::new(shape, recipe, &device, communicator.clone()).expect("a trainer");
+        let sequences = Sequences { inputs: &[1; 16], targets: &[2; 16] };
+        let own = 16 * 8;
+        let buffers = |trainer: &Trainer<f32>| trainer.account().current().of(Class::Buffers);
+        assert_eq!(buffers(&trainer), own + communicator.buffer_bytes() as u64);
+        assert!(buffers(&trainer) > own, "two ranks have something between them");
+        for _ in 0..2 {
+            trainer.step(sequences, 32, None).expect("a step");
+            assert_eq!(buffers(&trainer), own + communicator.buffer_bytes() as u64);
+        }
+    });
 }
 
 #[test]

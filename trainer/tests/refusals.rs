@@ -37,6 +37,39 @@ fn a_token_or_target_outside_the_vocabulary_is_named() {
 }
 
 #[test]
+fn tokens_without_targets_and_parts_of_a_sequence_are_refused() {
+    for (inputs, targets) in [(4, 3), (4, 8), (6, 6), (0, 4)] {
+        let (inputs, targets) = (vec![1; inputs], vec![1; targets]);
+        let sequences = Sequences { inputs: &inputs, targets: &targets };
+        let error = trainer().step(sequences, 4, None).expect_err("not a batch");
+        let text = format!("{} tokens and {} targets are not sequences of 4", inputs.len(), targets.len());
+        assert!(error.to_string().starts_with(&text), "{error}");
+        assert!(trainer().evaluate(sequences).is_err());
+    }
+}
+
+#[test]
+fn sizes_that_make_no_pass_are_refused() {
+    let trainer = |micro_batch, tokens| {
+        let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 2 };
+        let recipe = Recipe { tokens, micro_batch, adamw: AdamW::default(), schedule, clip: None, seed: 1 };
+        let device = Device::cpu_with_threads(1).expect("a thread");
+        let shape = ModelShape::gpt2(1, 8, 2, TOKENS, 11);
+        Trainer::<f32>::new(shape, recipe, &device, Arc::new(Communicator::alone()))
+            .err()
+            .map(|error| error.to_string())
+    };
+    for (micro_batch, tokens) in [(0, TOKENS), (1, 0)] {
+        assert!(trainer(micro_batch, tokens).is_some_and(|text| text.contains("is 0; a model needs at least 1")));
+    }
+    // The elements of the widest activations overflow, and so would their bytes.
+    for micro_batch in [usize::MAX, usize::MAX / TOKENS / 32] {
+        assert!(trainer(micro_batch, TOKENS).is_some_and(|text| text.contains("cannot allocate")), "{micro_batch}");
+    }
+    assert_eq!(trainer(1, TOKENS), None);
+}
+
+#[test]
 fn a_wrong_count_of_targets_is_found_before_the_update() {
     let mut trainer = trainer();
     let before = trainer.parameters().flat().host().expect("host memory").to_vec();

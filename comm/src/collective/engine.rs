@@ -87,6 +87,11 @@ impl Engine {
         }
     }
 
+    /// Bytes of memory that it holds for data on its way.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.transport.buffer_bytes() + size_of_val(&self.temp[..]) + size_of_val(&self.scratch[..])
+    }
+
     /// The number of the next message to (`send`) or from a peer.
     pub(crate) fn next_point(&mut self, peer: usize, send: bool) -> u64 {
         let link = &mut self.links[peer];

@@ -167,6 +167,12 @@ impl Communicator {
         &self.shared.health
     }
 
+    /// Bytes of memory that this rank holds for data on its way: the rings that it sends through and what operations so far
+    /// needed between their steps. Waits for an operation in progress.
+    pub fn buffer_bytes(&self) -> usize {
+        self.shared.live().map_or(0, |live| live.engine.buffer_bytes())
+    }
+
     /// The deadline of every wait from now on.
     pub fn set_timeout(&self, timeout: Duration) {
         self.shared.timeout_ns.store(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

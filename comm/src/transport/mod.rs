@@ -94,6 +94,11 @@ pub trait Transport: Send {
     /// Where a peer is reached, for messages: `127.0.0.1:4455`, `shared memory, process 4711`.
     fn address(&self, peer: usize) -> String;
 
+    /// Bytes of this process's memory for what is on its way to the peers; none where the operating system holds it.
+    fn buffer_bytes(&self) -> usize {
+        0
+    }
+
     /// Takes as many of `bytes` as there is room for now and returns how many; 0 when there is no room.
     ///
     /// # Errors

@@ -64,6 +64,10 @@ impl Transport for Rings {
         self.kind
     }
 
+    fn buffer_bytes(&self) -> usize {
+        self.place.outgoing_bytes()
+    }
+
     fn address(&self, peer: usize) -> String {
         self.addresses.get(peer).cloned().unwrap_or_default()
     }

@@ -175,6 +175,11 @@ impl Place {
         self.segment.layout.world
     }
 
+    /// Bytes of the rings from this rank to its peers; those towards it are their senders'.
+    pub(in crate::transport) fn outgoing_bytes(&self) -> usize {
+        (self.world() - 1) * self.segment.layout.ring_bytes
+    }
+
     pub(in crate::transport) fn is_closed(&self, peer: usize) -> bool {
         self.segment.closed(peer).load(Ordering::Acquire) != 0
     }
