@@ -118,6 +118,11 @@ impl<'a, T: Float> Run<'a, T> {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
         };
+        let mut ceiling = [flops::ceiling(&trainer.stream)?];
+        communicator.all_reduce(&mut ceiling[..], Op::Sum)?;
+        let mut set_up = [trainer.account.peak_total()];
+        communicator.all_reduce(&mut set_up[..], Op::Max)?;
+        // Every rank has read what it resumes from: folders may be moved now.
         let reporter = match rank {
             0 => {
                 let before = config.resume.as_deref().map(run_folder);
@@ -126,10 +131,6 @@ impl<'a, T: Float> Run<'a, T> {
             }
             _ => None,
         };
-        let mut ceiling = [flops::ceiling(&trainer.stream)?];
-        communicator.all_reduce(&mut ceiling[..], Op::Sum)?;
-        let mut set_up = [trainer.account.peak_total()];
-        communicator.all_reduce(&mut set_up[..], Op::Max)?;
         let mut run = Self {
             config,
             communicator,

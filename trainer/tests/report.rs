@@ -181,7 +181,13 @@ fn a_new_run_replaces_log_and_events_and_sets_checkpoints_aside() {
     fs::create_dir(out.path().join("checkpoints")).unwrap();
     fs::write(&marker, "first").unwrap();
     fs::write(out.path().join("tensorboard/notes.txt"), "mine").unwrap();
-    report(out.path(), 1..=2, None);
+    let sink = Shared::default();
+    let mut reporter = Reporter::open(out.path(), 20, None, Progress::lines(sink.clone())).unwrap();
+    assert!(
+        sink.text().contains("checkpoints of an earlier run are in ") && sink.text().contains("checkpoints.before")
+    );
+    (1..=2).for_each(|step| reporter.step(&record(step)).unwrap());
+    reporter.finish([]).unwrap();
     assert_eq!(steps(out.path()), [1, 2]);
     assert!(!marker.exists());
     assert_eq!(fs::read_to_string(out.path().join("checkpoints.before/latest")).unwrap(), "first");

@@ -113,13 +113,6 @@ impl Config {
         self.channels / self.heads
     }
 
-    /// The sequences of rank `rank`: an even split of the batch, the first ranks taking one more where it is uneven.
-    /// Returns the first one's index in the batch and how many.
-    pub fn share(&self, rank: usize) -> (usize, usize) {
-        let (each, more) = (self.batch / self.ranks, self.batch % self.ranks);
-        (rank * each + rank.min(more), each + usize::from(rank < more))
-    }
-
     /// Threads of each rank, where `local_ranks` of them share this machine's cores.
     pub fn threads_for(&self, local_ranks: usize) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -91,13 +91,13 @@ impl Source {
     }
 
     fn add(&mut self, path: &Path, keep_open: bool) -> Result<(), DataError> {
-        let file = File::open(path).map_err(|e| io_error(path, "open", e))?;
-        let meta = file.metadata().map_err(|e| io_error(path, "read the length of", e))?;
-        if !meta.is_file() {
+        // Before it is opened: opening a pipe waits for somebody who writes into it.
+        if !fs::metadata(path).map_err(|e| io_error(path, "open", e))?.is_file() {
             let what = "this is neither a file nor a folder".into();
             return Err(DataError::Unsupported { path: path.into(), what, fix: "give a file that can be read twice" });
         }
-        let bytes = meta.len();
+        let file = File::open(path).map_err(|e| io_error(path, "open", e))?;
+        let bytes = file.metadata().map_err(|e| io_error(path, "read the length of", e))?.len();
         let header = if self.format == Format::U16 { bin_header(&file, path, bytes)? } else { 0 };
         let tokens = (bytes - header) / self.format.bytes();
         let handle = keep_open.then_some(file);

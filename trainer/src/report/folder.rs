@@ -48,10 +48,12 @@ pub fn prepare_file(path: &Path) -> Result<(), ReportError> {
 }
 
 /// Readies the folder for a run that was not in it: an earlier one's checkpoints are set aside (once: those set aside before are
-/// removed), so that `--resume` can never mix the two; its log and events are replaced.
-pub(super) fn start(out: &Path) -> Result<(), ReportError> {
+/// removed), so that `--resume` can never mix the two; its log and events are replaced. Gives where the checkpoints are
+/// now, if there were any.
+pub(super) fn start(out: &Path) -> Result<Option<PathBuf>, ReportError> {
     let (checkpoints, before) = (out.join(CHECKPOINTS), out.join(CHECKPOINTS_BEFORE));
-    if checkpoints.exists() {
+    let there = checkpoints.exists();
+    if there {
         match fs::remove_dir_all(&before) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(io_error(&before, "remove")(e)),
             _ => {}
@@ -63,7 +65,7 @@ pub(super) fn start(out: &Path) -> Result<(), ReportError> {
             fs::remove_file(entry.path()).map_err(io_error(&entry.path(), "remove"))?;
         }
     }
-    Ok(())
+    Ok(there.then_some(before))
 }
 
 /// A run that goes on.

@@ -33,11 +33,18 @@ impl Reporter {
     ///
     /// # Errors
     /// What the file system says, with the path; a log that is none.
-    pub fn open(out: &Path, steps: u64, resumed: Option<Resumed<'_>>, progress: Progress) -> Result<Self, ReportError> {
+    pub fn open(
+        out: &Path,
+        steps: u64,
+        resumed: Option<Resumed<'_>>,
+        mut progress: Progress,
+    ) -> Result<Self, ReportError> {
         // Read before anything is touched: a log that is none must stay as it is.
         let kept = folder::kept_log(resumed)?;
-        if !resumed.is_some_and(|resumed| resumed.stays_in(out)) {
-            folder::start(out)?;
+        if !resumed.is_some_and(|resumed| resumed.stays_in(out))
+            && let Some(before) = folder::start(out)?
+        {
+            progress.note(&format!("the checkpoints of an earlier run are in {} now", before.display()))?;
         }
         let (log_path, log) = folder::open_log(out, &kept)?;
         let done = resumed.map(|resumed| resumed.step);
