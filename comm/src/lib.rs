@@ -14,6 +14,7 @@ mod notice;
 mod reduce;
 mod region;
 pub mod transport;
+mod wait;
 
 pub use collective::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
 pub use communicator::{Communicator, Done, Group, Options, Pending, PendingError, Scope, ScopedPending};

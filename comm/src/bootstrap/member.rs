@@ -15,6 +15,7 @@ use super::rendezvous::{Claim, Rendezvous};
 use super::secret::Secret;
 use super::{PING, SILENCE};
 use crate::transport::Exchange;
+use crate::wait::{Patience, deadline};
 use crate::{Cause, CommError, Failure, Health, Verdict};
 
 /// How often a waiting rank looks at the job's health.
@@ -128,15 +129,14 @@ pub(super) struct TcpStreamAddresses {
 
 /// Connects and says hello; tries again while the rendezvous is not up yet.
 fn reach(invitation: &Invitation) -> Result<TcpStream, CommError> {
-    let Invitation { rank, world, rendezvous, secret, timeout, .. } = invitation;
-    let deadline = Instant::now() + *timeout;
+    let Invitation { rank, world, rendezvous, secret, timeout, launched } = invitation;
+    let deadline = deadline(*timeout);
     let claim = Claim { rank: *rank, world: *world, process: std::process::id() };
     let claim = serde_json::to_vec(&claim)
         .map_err(|error| CommError::System { what: "writing a claim".into(), reason: error.to_string() })?;
     let mut pause = Duration::from_millis(5);
     loop {
-        let hello = attempt(rendezvous, secret, &claim, deadline);
-        let error = match hello {
+        match attempt(rendezvous, secret, &claim, deadline) {
             Ok(stream) => return Ok(stream),
             Err(HelloError::Refused(reason)) => {
                 return Err(CommError::Config {
@@ -144,8 +144,8 @@ fn reach(invitation: &Invitation) -> Result<TcpStream, CommError> {
                     fix: "give each process of the job its own rank, and all the same number of ranks".into(),
                 });
             }
-            // Nothing is listening yet, or a port that stopped answering: rank 0 may still come.
-            Err(error @ (HelloError::Io(_) | HelloError::Late)) if Instant::now() + pause < deadline => error,
+            // Nothing is listening yet, or a port that stopped answering: rank 0 may still come. A launcher would be there.
+            Err(HelloError::Io(_) | HelloError::Late) if !launched && Instant::now() + pause < deadline => {}
             Err(error) => {
                 return Err(CommError::Config {
                     what: format!("rank {rank} of {world} cannot join at {rendezvous}: {error}"),
@@ -153,8 +153,7 @@ fn reach(invitation: &Invitation) -> Result<TcpStream, CommError> {
                         .into(),
                 });
             }
-        };
-        drop(error);
+        }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(250));
     }
@@ -255,20 +254,20 @@ struct Monitor {
 
 impl Monitor {
     fn run(self) {
-        let mut heard = Instant::now();
+        let mut silence = Patience::looking_within(2 * PING);
         let lost = loop {
             if self.line.leaving.load(Ordering::Acquire) {
                 return;
             }
             if !self.readable() {
-                if heard.elapsed() > SILENCE {
+                if silence.spent() > SILENCE {
                     break format!("silent for {} s", SILENCE.as_secs());
                 }
                 // If it cannot be sent, the next read says why.
                 let _ = self.line.send(&Frame::Ping);
                 continue;
             }
-            heard = Instant::now();
+            silence = Patience::looking_within(2 * PING);
             match frame::receive_from_rendezvous(&self.line.stream) {
                 Ok(Some(Frame::Verdict(verdict))) => self.health.report(verdict),
                 Ok(Some(Frame::Pong)) => {}

@@ -16,6 +16,7 @@ use super::hello::{Guest, Purpose};
 use super::secret::Secret;
 use super::{PING, SILENCE};
 use crate::notice::Notices;
+use crate::wait::Patience;
 use crate::{CommError, Verdict};
 
 /// A rank whose connection takes no bytes for this long counts as dead.
@@ -109,7 +110,8 @@ enum Place {
 struct Member {
     stream: TcpStream,
     who: String,
-    heard: Instant,
+    /// When something came last, as the server's patience counts.
+    heard: Duration,
     part: Option<Vec<u8>>,
     end: End,
 }
@@ -128,6 +130,7 @@ struct State {
     settings: Settings,
     events: Sender<Event>,
     places: Vec<Place>,
+    patience: Patience,
     round: u64,
     /// When the running exchange fails, and the timeout behind that.
     deadline: Option<(Instant, Duration)>,
@@ -137,7 +140,15 @@ struct State {
 impl State {
     fn new(settings: Settings, events: Sender<Event>) -> Self {
         let places = (0..settings.world).map(|_| Place::default()).collect();
-        Self { settings, events, places, round: 0, deadline: None, verdict: None }
+        Self {
+            settings,
+            events,
+            places,
+            patience: Patience::looking_within(2 * PING),
+            round: 0,
+            deadline: None,
+            verdict: None,
+        }
     }
 
     fn run(mut self, inbox: &Receiver<Event>) {
@@ -184,10 +195,10 @@ impl State {
 
     /// Acts on what has become due.
     fn look(&mut self) {
-        let now = Instant::now();
+        let (now, spent) = (Instant::now(), self.patience.spent());
         let due = |(rank, member): (usize, &Member)| match &member.end.due {
             Some((due, how)) => (member.end.closed && member.end.told || now >= *due).then(|| (rank, how.clone())),
-            None if now.duration_since(member.heard) > SILENCE => {
+            None if spent.saturating_sub(member.heard) > SILENCE => {
                 Some((rank, format!("it has been silent for {} s", SILENCE.as_secs())))
             }
             None => None,
@@ -219,7 +230,8 @@ impl State {
                 }
                 Ok(stream) => {
                     let who = format!("process {} at {address}", claim.process);
-                    let member = Member { stream, who, heard: Instant::now(), part: None, end: End::default() };
+                    let heard = self.patience.spent();
+                    let member = Member { stream, who, heard, part: None, end: End::default() };
                     self.places[claim.rank] = Place::Present(member);
                 }
             },
@@ -277,9 +289,9 @@ impl State {
     }
 
     fn hear(&mut self, rank: usize, frame: Frame) {
-        let round = self.round;
+        let (round, now) = (self.round, self.patience.spent());
         let Some(member) = self.member(rank) else { return };
-        member.heard = Instant::now();
+        member.heard = now;
         match frame {
             Frame::Gather { round: theirs, timeout_ms, part } if theirs == round => {
                 member.part = Some(part);
@@ -393,7 +405,7 @@ mod tests {
         let stream = listener.accept().expect("called").0;
         let settings = Settings { world: 2, secret: Secret::unused(), notices: Notices::default(), grace };
         let mut state = State::new(settings, channel().0);
-        let (who, heard) = ("process 7 at an address".to_owned(), Instant::now());
+        let (who, heard) = ("process 7 at an address".to_owned(), Duration::ZERO);
         state.places[0] = Place::Present(Member { stream, who, heard, part: None, end: End::default() });
         (state, rank)
     }
@@ -435,6 +447,23 @@ mod tests {
         state.look();
         let how = "connection closed (process 7 at an address)".into();
         assert_eq!(state.verdict, Some(Verdict::Died { rank: 0, how }));
+    }
+
+    #[test]
+    fn a_rank_is_silent_after_half_a_minute_of_listening_and_not_after_a_stop_of_this_process() {
+        let (mut state, _rank) = state(LONG);
+        let ping = PING.as_secs() as u32;
+        // Stopped for a minute, and every rank with it.
+        state.patience.stopped_for(Duration::from_secs(60));
+        state.look();
+        assert_eq!(state.verdict, None);
+        state.hear(0, Frame::Ping);
+        for _ in 0..SILENCE.as_secs() as u32 / ping {
+            assert_eq!(state.verdict, None);
+            state.patience.stopped_for(PING);
+            state.look();
+        }
+        assert!(matches!(&state.verdict, Some(Verdict::Died { rank: 0, how }) if how.contains("silent for 30 s")));
     }
 
     #[test]

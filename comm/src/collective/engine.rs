@@ -1,6 +1,6 @@
 //! Runs a plan: drives all links of a round at once, and reduces what arrives piece by piece as it arrives.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use warpweft_device::DType;
 
@@ -11,6 +11,7 @@ use super::plan::{How, Plan, Span, Step};
 use super::run::{Circumstances, Told, Trouble};
 use crate::reduce::{Op, Reduction};
 use crate::transport::{LinkError, Transport, Want};
+use crate::wait::Patience;
 use crate::{Cause, Failure, Verdict};
 
 /// Bytes received at a time where they are to be combined: half a first-level cache.
@@ -76,7 +77,7 @@ impl Engine {
             rank,
             world,
             transport,
-            links: (0..world).map(|_| Link::new()).collect(),
+            links: (0..world).map(|_| Link::new(world)).collect(),
             plan: Plan::default(),
             temp: Vec::new(),
             scratch: vec![0; SCRATCH / 8],
@@ -154,7 +155,7 @@ impl Engine {
                 _ => {}
             }
         }
-        let mut since = None;
+        let mut patience = None;
         let mut fruitless = 0;
         loop {
             let (moved, done) = self.pass(steps, first, run)?;
@@ -162,7 +163,7 @@ impl Engine {
                 break;
             }
             if moved {
-                since = None;
+                patience = None;
                 fruitless = 0;
                 continue;
             }
@@ -171,8 +172,7 @@ impl Engine {
                 std::hint::spin_loop();
                 continue;
             }
-            let since = *since.get_or_insert_with(Instant::now);
-            self.wait(steps, first, run, since)?;
+            self.wait(steps, first, run, patience.get_or_insert_with(|| Patience::looking_within(50 * PARK)))?;
         }
         for step in steps {
             if let Step::Fold { .. } = step {
@@ -339,7 +339,13 @@ impl Engine {
     }
 
     /// Nothing has moved for a while: looks at everything else that could have happened, then sleeps for a moment.
-    fn wait(&mut self, steps: &[Step], first: usize, run: &Run<'_, '_, '_>, since: Instant) -> Result<(), Trouble> {
+    fn wait(
+        &mut self,
+        steps: &[Step],
+        first: usize,
+        run: &Run<'_, '_, '_>,
+        patience: &mut Patience,
+    ) -> Result<(), Trouble> {
         run.around.health.check().map_err(Trouble::Verdict)?;
         self.wants.clear();
         let mut waited_for = None;
@@ -364,7 +370,7 @@ impl Engine {
                 self.look(peer, run, first)?;
             }
         }
-        let waited = since.elapsed();
+        let waited = patience.spent();
         if waited >= run.around.timeout {
             return Err(Trouble::Own { peer: waited_for, cause: Cause::TimedOut { after: run.around.timeout } });
         }

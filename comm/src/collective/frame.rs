@@ -100,6 +100,8 @@ pub(super) struct Link {
     in_open: bool,
     in_body: usize,
     notice: Vec<u8>,
+    /// Ranks that a notice may speak of.
+    world: usize,
     /// The pass in which an earlier message to (from) this peer was still on its way: later ones must wait.
     pub(super) out_busy: u64,
     pub(super) in_busy: u64,
@@ -109,7 +111,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(world: usize) -> Self {
         Self {
             out_head: [0; HEAD],
             out_head_sent: HEAD,
@@ -119,6 +121,7 @@ impl Link {
             in_open: false,
             in_body: 0,
             notice: Vec::new(),
+            world,
             out_busy: 0,
             in_busy: 0,
             points_sent: 0,
@@ -206,7 +209,9 @@ impl Link {
             }
             self.notice.extend_from_slice(&piece[..got]);
         }
-        Ok(serde_json::from_slice(&self.notice).map_or(Next::Garbage, Next::Notice))
+        let notice = serde_json::from_slice(&self.notice).ok();
+        let notice = notice.filter(|notice: &Notice| notice.by.max(notice.peer.unwrap_or(0)) < self.world);
+        Ok(notice.map_or(Next::Garbage, Next::Notice))
     }
 
     /// Takes the head that [`next`](Self::next) showed, so that its body can be pulled.
@@ -269,6 +274,72 @@ impl Link {
                 Ok(next)
             }
             _ => Ok(next),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{TransportKind, Want};
+
+    /// A link on which bytes have come.
+    struct Come(Vec<u8>);
+
+    impl Transport for Come {
+        fn kind(&self) -> TransportKind {
+            TransportKind::Tcp
+        }
+        fn address(&self, _peer: usize) -> String {
+            String::new()
+        }
+        fn try_send(&mut self, _peer: usize, bytes: &[u8]) -> Result<usize, LinkError> {
+            Ok(bytes.len())
+        }
+        fn try_recv(&mut self, _peer: usize, into: &mut [u8]) -> Result<usize, LinkError> {
+            let count = into.len().min(self.0.len());
+            into[..count].copy_from_slice(&self.0[..count]);
+            self.0.drain(..count);
+            Ok(count)
+        }
+        fn park(&mut self, _wanted: &[Want], _timeout: std::time::Duration) {}
+    }
+
+    #[test]
+    fn a_notice_of_ranks_that_do_not_exist_is_garbage() {
+        let notice = |by, peer| Notice { by, peer, reason: Reason::TimedOut { milliseconds: u64::MAX } };
+        let heard = |notice: Notice| Link::new(3).next(&mut Come(notice.encode()), 1).expect("it has come");
+        for (by, peer) in [(2, None), (0, Some(2))] {
+            assert!(matches!(heard(notice(by, peer)), Next::Notice(same) if same == notice(by, peer)));
+        }
+        for (by, peer) in [(3, None), (0, Some(3)), (usize::MAX, Some(usize::MAX))] {
+            assert!(matches!(heard(notice(by, peer)), Next::Garbage), "{by} {peer:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_rank_sends_are_garbage_and_never_a_panic() {
+        let descriptor = Descriptor {
+            operation: Operation::Barrier,
+            dtype: warpweft_device::DType::U8,
+            op: None,
+            algorithm: crate::Algorithm::Direct,
+            root: None,
+            count: 0,
+            counts: 0,
+            sequence: 1,
+        };
+        let right = Head { descriptor, message: 0, body: 0 }.encode();
+        // Every byte of the head in turn with every value: a head that is still one may come, nothing else.
+        for at in 0..HEAD {
+            for value in 0..=255 {
+                let mut bytes = right.to_vec();
+                bytes[at] = value;
+                let next = Link::new(2).next(&mut Come(bytes), 1).expect("it has come");
+                let told = at == 4 && value == TOLD;
+                assert!(matches!(next, Next::Data(_) | Next::Garbage) || told, "byte {at} = {value}: {next:?}");
+                assert!(at >= 5 || value == right[at] || !matches!(next, Next::Data(_)), "byte {at} = {value}");
+            }
         }
     }
 }

@@ -31,7 +31,7 @@ struct Claim {
 }
 
 pub(in crate::transport) fn connect(setup: &mut Setup<'_>, facts: &[Facts]) -> Result<Box<dyn Transport>, CommError> {
-    let deadline = Instant::now() + setup.timeout;
+    let deadline = crate::wait::deadline(setup.timeout);
     let (guests, door) = listen(setup, facts)?;
     let own = Port { token: super::super::random_token()?, address: door.address() };
     let own = serde_json::to_vec(&own).map_err(|error| setup.broken(&error.to_string()))?;
