@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use warpweft_comm::bootstrap::launch::{Job, Launcher};
-use warpweft_comm::bootstrap::{Bootstrap, from_env};
+use warpweft_comm::bootstrap::{self, Bootstrap, from_env};
 use warpweft_comm::transport::{LinkError, Setup, Transport, TransportKind, Want, connect};
 use warpweft_comm::{CommError, Verdict};
 
@@ -404,6 +404,15 @@ fn strangers_at_the_port_do_not_disturb_the_job() {
     say(folder.path(), "end", "");
     assert!(zero.wait().expect("it ends").success() && one.wait().expect("it ends").success());
     drop(half_open);
+}
+
+#[test]
+fn a_number_of_ranks_that_no_job_has_is_refused_before_anything_is_allocated() {
+    for world in [0, bootstrap::MOST_RANKS + 1, usize::MAX] {
+        let text = bootstrap::threads(world).err().expect("refused").to_string();
+        assert!(text.contains(&format!("{world} ranks")) && text.contains("1 to 4096"), "{text}");
+        assert!(Launcher::new(world).start(|_| unreachable!("nothing is started")).is_err());
+    }
 }
 
 #[test]

@@ -30,15 +30,15 @@ pub(super) const FOREIGN: [&str; 5] = TORCHRUN;
 /// [`CommError::Config`] for variables that are missing, malformed, or contradict each other or the rendezvous; a failure
 /// naming the ranks that did not come in time.
 pub fn from_env() -> Result<Option<Bootstrap>, CommError> {
-    let variable = |name: &str| match std::env::var(name) {
-        Ok(value) => Ok(Some(value)),
-        Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(value)) => Err(malformed(name, &value.to_string_lossy(), "plain text")),
-    };
-    match Described::read(variable)? {
-        None => Ok(None),
-        Some(described) => described.join().map(Some),
-    }
+    Described::from_env()?.map(Described::join).transpose()
+}
+
+/// [`from_env`] with a deadline of its own for every wait, the first one for all ranks too, whatever `WARPWEFT_TIMEOUT` says.
+///
+/// # Errors
+/// As [`from_env`].
+pub fn from_env_within(timeout: Duration) -> Result<Option<Bootstrap>, CommError> {
+    Described::from_env()?.map(|described| Described { timeout, ..described }.join()).transpose()
 }
 
 /// A job as the environment describes it.
@@ -65,6 +65,14 @@ fn number(name: &str, value: &str) -> Result<usize, CommError> {
 }
 
 impl Described {
+    fn from_env() -> Result<Option<Self>, CommError> {
+        Self::read(|name| match std::env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(value)) => Err(malformed(name, &value.to_string_lossy(), "plain text")),
+        })
+    }
+
     fn read(variable: impl Fn(&str) -> Value) -> Result<Option<Self>, CommError> {
         let torchrun = all_or_none(&TORCHRUN, &variable)?;
         let ours = all_or_none(&OURS, &variable)?;
@@ -97,6 +105,7 @@ impl Described {
                 fix: format!("ranks are numbered from 0, so this must be at most {}", world.saturating_sub(1)),
             });
         }
+        super::check_world(names[1], world)?;
         let secret = variable(SECRET)?.map(|digits| {
             // The value itself stays out of the message: it may be nearly right.
             let wrong = format!("{} characters", digits.chars().count());
@@ -272,6 +281,8 @@ mod tests {
         }
         assert!(error(&with(&[("RANK", "4")])).contains("RANK is 4, but WORLD_SIZE is 4"));
         assert!(error(&with(&[("WORLD_SIZE", "0")])).contains("WORLD_SIZE is 0"));
+        let error_of_many = error(&with(&[("WORLD_SIZE", "1000000000000")]));
+        assert!(error_of_many.contains("WORLD_SIZE asks for 1000000000000 ranks"), "{error_of_many}");
         let error = error(&with(&[("WARPWEFT_SECRET", "abc")]));
         assert!(error.contains("WARPWEFT_SECRET") && !error.contains("abc"), "{error}");
     }

@@ -45,14 +45,9 @@ impl Launcher {
     /// ends by itself, within a second, if it has joined the job.
     ///
     /// # Errors
-    /// [`CommError::Config`] for 0 ranks, [`CommError::System`] if a process cannot be started; none is left then.
+    /// [`CommError::Config`] for 0 ranks or more than [`MOST_RANKS`](super::MOST_RANKS), [`CommError::System`] if a process cannot be started; none is left then.
     pub fn start(self, mut command: impl FnMut(usize) -> Command) -> Result<Job, CommError> {
-        if self.ranks == 0 {
-            return Err(CommError::Config {
-                what: "a job of 0 ranks was asked for".into(),
-                fix: "ask for 1 or more".into(),
-            });
-        }
+        super::check_world("this launch", self.ranks)?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| CommError::System {
             what: "opening a port for the rendezvous on 127.0.0.1".into(),
             reason: error.to_string(),

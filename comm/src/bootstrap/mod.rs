@@ -25,7 +25,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 pub(crate) use door::Door;
-pub use environment::from_env;
+pub use environment::{from_env, from_env_within};
 pub(crate) use hello::{Guest, HelloError, Purpose, call};
 pub use secret::Secret;
 pub(crate) use secret::random_bytes;
@@ -95,6 +95,18 @@ pub struct Site {
     pub rendezvous: IpAddr,
     /// What the user should hear of.
     pub notices: Notices,
+}
+
+/// The most ranks of a job: the memory for the links between all pairs grows with the square.
+pub const MOST_RANKS: usize = 4096;
+
+/// Refuses a number of ranks that no job has; `source` says who asks for it.
+fn check_world(source: &str, world: usize) -> Result<(), CommError> {
+    if (1..=MOST_RANKS).contains(&world) {
+        return Ok(());
+    }
+    let what = format!("{source} asks for {world} ranks");
+    Err(CommError::Config { what, fix: format!("a job has 1 to {MOST_RANKS} ranks") })
 }
 
 /// The deadline of a wait where none was given.

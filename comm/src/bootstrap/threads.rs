@@ -16,14 +16,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// panics, or leaves while others wait for it, is reported to all as died.
 ///
 /// # Errors
-/// [`CommError::Config`] for a world of 0; [`CommError::System`] without random numbers.
+/// [`CommError::Config`] for a world of 0 or more than [`MOST_RANKS`](super::MOST_RANKS); [`CommError::System`] without random numbers.
 pub fn threads(world: usize) -> Result<Vec<Bootstrap>, CommError> {
-    if world == 0 {
-        return Err(CommError::Config {
-            what: "a job of 0 ranks was asked for".into(),
-            fix: "ask for 1 or more".into(),
-        });
-    }
+    super::check_world("this call", world)?;
     if world == 1 {
         return Ok(vec![Bootstrap::alone()]);
     }

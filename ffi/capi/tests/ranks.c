@@ -156,6 +156,7 @@ int main(void) {
   OK(ww_unique_id_create(&id));
   FAILS(WW_INVALID_ARGUMENT, ww_comm_create(&id, 0, 0, &comm), "rank");
   FAILS(WW_INVALID_ARGUMENT, ww_comm_create(&id, 2, 2, &comm), "0 to 1");
+  FAILS(WW_INVALID_ARGUMENT, ww_comm_create(&id, SIZE_MAX, 0, &comm), "4096");
   FAILS(WW_INVALID_ARGUMENT, ww_comm_create(NULL, 2, 0, &comm), "id");
   FAILS(WW_INVALID_ARGUMENT, ww_comm_create(&id, 2, 0, NULL), "comm");
   FAILS(WW_INVALID_ARGUMENT, ww_comm_create_from_env(&comm), "RANK");
