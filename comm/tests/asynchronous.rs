@@ -292,6 +292,31 @@ fn messages_pass_around_a_ring_and_leave_others_alone() {
 }
 
 #[test]
+fn a_scope_that_panics_does_not_wait_for_the_others() {
+    ranks(2, auto(TransportKind::Thread), |comm| {
+        if comm.rank() == 0 {
+            let start = std::time::Instant::now();
+            let scope = || {
+                let mut x = [1.0f32; 4];
+                comm.scope(|scope| {
+                    scope.all_reduce(&mut x, Op::Sum);
+                    panic!("on purpose");
+                })
+            };
+            let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(scope));
+            assert!(panicked.is_err(), "the panic goes on");
+            assert!(start.elapsed() < Duration::from_secs(20), "a third of the deadline: {:?}", start.elapsed());
+        } else {
+            // Comes late. Whether the operation is then already aborted or can still be completed, nothing follows it.
+            std::thread::sleep(Duration::from_millis(100));
+            let error = comm.all_reduce(&mut [1.0f32; 4], Op::Sum).and_then(|()| comm.barrier());
+            let error = error.expect_err("rank 0 has aborted");
+            assert!(error.to_string().contains("panicked with operations under way"), "{error}");
+        }
+    });
+}
+
+#[test]
 fn one_rank_alone_does_everything_locally() {
     let comm = Communicator::alone();
     let mut x = [3.0f32, 4.0];

@@ -43,7 +43,7 @@ impl ScopedPending {
 
 impl Communicator {
     /// Runs `body`, which may start operations on borrowed memory, and returns when all of them have finished. Each takes
-    /// its place in the order of operations when it is started.
+    /// its place in the order of operations when it is started. Should `body` panic, the communicator is aborted.
     ///
     /// ```
     /// # use warpweft_comm::{Communicator, Op};
@@ -60,8 +60,12 @@ impl Communicator {
     /// The first failure among the operations that nobody waited for.
     pub fn scope<'env, R>(&self, body: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> Result<R, CommError> {
         let outcomes = Arc::new(Mutex::new(Vec::new()));
-        let value =
-            thread::scope(|threads| body(&Scope { threads, shared: self.shared.clone(), outcomes: outcomes.clone() }));
+        let value = thread::scope(|threads| {
+            let abort = AbortOnPanic(self);
+            let value = body(&Scope { threads, shared: self.shared.clone(), outcomes: outcomes.clone() });
+            std::mem::forget(abort);
+            value
+        });
         for slot in outcomes.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Some(Err(error)) = slot.take_now() {
                 return Err(error);
@@ -143,6 +147,15 @@ impl<'scope> Scope<'scope, '_> {
     ) -> ScopedPending {
         let (send, recv) = (send.into().host(), recv.into().host());
         self.start(move |shared| shared.all_to_all(send?, recv?))
+    }
+}
+
+/// A body that panics must not wait for operations to which the other ranks may never come.
+struct AbortOnPanic<'c>(&'c Communicator);
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.abort("it panicked with operations under way");
     }
 }
 
