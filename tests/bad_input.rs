@@ -118,7 +118,24 @@ fn an_environment_that_does_not_fit() {
     torchrun(&mut command, "2", "2", 1);
     refused(&mut command, &["RANK is 2", "WORLD_SIZE is 2"]);
     let mut command = train(&folder.out(), &[]);
+    torchrun(&mut command, "0", "1000000000000", 1);
+    refused(&mut command, &["1000000000000"]);
+    let mut command = train(&folder.out(), &[]);
     refused(command.env("RANK", "0").env("WORLD_SIZE", "1"), &["MASTER_ADDR", "is not"]);
+}
+
+#[test]
+fn a_rank_whose_launcher_has_gone_does_not_look_for_it() {
+    let folder = Folder::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    drop(listener);
+    let mut command = train(&folder.out(), &["--ranks", "2"]);
+    command.envs([("WARPWEFT_RANK", "1"), ("WARPWEFT_LOCAL_RANK", "1"), ("WARPWEFT_WORLD_SIZE", "2")]);
+    command.env("WARPWEFT_RENDEZVOUS", &address).env("WARPWEFT_SECRET", "5".repeat(64));
+    let started = std::time::Instant::now();
+    refused(&mut command, &["rank 1 of 2", &address]);
+    assert!(started.elapsed().as_secs() < 60, "a tenth of the time in which ranks may come: {:?}", started.elapsed());
 }
 
 #[test]

@@ -5,8 +5,9 @@
 mod command;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdout, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,90 @@ fn a_killed_rank_ends_the_job_and_the_checkpoint_resumes() {
         assert!(after.len() > reached, "{transport}: nothing was trained after the resumption");
         assert!(after.iter().all(|loss| loss.is_finite()));
     }
+}
+
+/// What the command prints, once its ranks are connected and measure.
+fn measuring(job: &mut Child) -> BufReader<ChildStdout> {
+    let mut printed = BufReader::new(job.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    while !line.contains("(GB/s)") {
+        line.clear();
+        assert!(printed.read_line(&mut line).expect("a pipe can be read") > 0, "the table has no header");
+    }
+    printed
+}
+
+/// The processes of all ranks of a running job.
+fn processes(job: &Child, world: usize) -> Vec<u32> {
+    let ranks: Vec<u32> = (0..world).filter_map(|rank| process_of(job.id(), rank)).collect();
+    assert_eq!(ranks.len(), world, "all ranks run");
+    ranks
+}
+
+#[test]
+fn a_stopped_rank_is_named_at_the_deadline_and_does_not_stay() {
+    for victim in [0, 1] {
+        let flags = "perf all_reduce -b 1M -e 1M -n 1000000000 -T 2 --ranks 3";
+        let mut job = warpweft(&flags.split(' ').collect::<Vec<_>>()).spawn().expect("the command starts");
+        let printed = measuring(&mut job);
+        let ranks = processes(&job, 3);
+        signal("STOP", ranks[victim]);
+        let finished = finish(job);
+        drop(printed);
+        assert_eq!(finished.status, Some(1), "{}", finished.stderr);
+        let sentences: Vec<&str> = finished.stderr.lines().collect();
+        assert_eq!(sentences.len(), 1, "not one sentence: {}", finished.stderr);
+        assert!(sentences[0].contains(&format!("rank {victim} (")), "{}", sentences[0]);
+        assert!(ranks.iter().all(|&rank| ended(rank)), "a rank is left");
+    }
+}
+
+/// Ctrl-Z and `fg`.
+#[test]
+fn a_job_that_is_stopped_as_a_whole_goes_on() {
+    let flags = "perf all_reduce -b 64K -e 64K -n 100000 -T 3 --ranks 2";
+    let mut job = warpweft(&flags.split(' ').collect::<Vec<_>>()).spawn().expect("the command starts");
+    let mut printed = measuring(&mut job);
+    let all: Vec<u32> = processes(&job, 2).into_iter().chain([job.id()]).collect();
+    all.iter().for_each(|&process| signal("STOP", process));
+    // Longer than a rank waits for another, but the time in which it does not run does not count.
+    thread::sleep(Duration::from_secs(5));
+    all.iter().for_each(|&process| signal("CONT", process));
+    let mut rest = String::new();
+    printed.read_to_string(&mut rest).expect("a pipe can be read");
+    let finished = finish(job);
+    assert_eq!(finished.status, Some(0), "{}", finished.stderr);
+    assert!(rest.contains("0 OK"), "{rest}");
+}
+
+/// What a user should hear of although it works.
+#[test]
+fn a_stranger_at_the_port_is_reported_by_rank_0() {
+    let port = {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("it is bound").port()
+    };
+    let start = |rank: &str| {
+        let mut command = warpweft(&["perf", "broadcast", "-b", "8", "-e", "8", "-n", "1", "-T", "60"]);
+        command.envs([("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")]);
+        command.env("MASTER_PORT", port.to_string()).env("WARPWEFT_SECRET", "7".repeat(64));
+        command.spawn().expect("the command starts")
+    };
+    let zero = start("0");
+    let mut stranger = None;
+    wait_until("an open port", || {
+        stranger = std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+        stranger.is_some()
+    });
+    let mut stranger = stranger.expect("it is connected");
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it is sent");
+    // Hung up on: by then the notice is made.
+    let _ = stranger.read_to_end(&mut Vec::new());
+    let one = finish(start("1"));
+    let zero = finish(zero);
+    assert_eq!((zero.status, one.status), (Some(0), Some(0)), "{}\n{}", zero.stderr, one.stderr);
+    assert!(zero.stderr.contains("turned away") && zero.stderr.contains("GET / HT"), "{}", zero.stderr);
+    assert_eq!(one.stderr, "");
 }
 
 #[test]

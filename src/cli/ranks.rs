@@ -2,15 +2,16 @@
 //! sentence, whatever went wrong on how many ranks.
 
 use std::io::{self, PipeReader, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use warpweft::comm::bootstrap::launch::Launcher;
-use warpweft::comm::bootstrap::{self, Bootstrap};
+use warpweft::comm::bootstrap::launch::{Ended, Launcher, Outcome};
+use warpweft::comm::bootstrap::{self, Bootstrap, MOST_RANKS};
 use warpweft::comm::transport::TransportKind;
+use warpweft::comm::{CommError, Communicator, Options, Verdict};
 
 use super::stop::{ENDED_BY_PEER, Stop};
 
@@ -37,9 +38,6 @@ pub(crate) struct Job {
     pub(crate) timeout: Duration,
 }
 
-/// More ranks on one host than this are a slip of the finger.
-const MOST_RANKS: usize = 4096;
-
 /// The variable and the number of ranks by which a launcher says that it started this process.
 pub(crate) fn launched() -> Option<(&'static str, usize)> {
     ["WARPWEFT_WORLD_SIZE", "WORLD_SIZE"].into_iter().find_map(|name| {
@@ -57,10 +55,13 @@ impl Job {
             let fix = format!("leave --ranks out, or start {ranks} ranks with the launcher");
             return Err(Stop::usage(format!("--ranks {ranks} contradicts {variable} = {world}; {fix}")));
         }
-        if let Some(mut bootstrap) = bootstrap::from_env()? {
-            bootstrap.timeout = self.timeout;
+        if let Some(bootstrap) = bootstrap::from_env_within(self.timeout)? {
             let started_here = std::env::var_os("WARPWEFT_RANK").is_some();
-            return rank(bootstrap).map_err(|stop| if started_here { stop.seen_by_parent() } else { stop });
+            let (number, health) = (bootstrap.rank, bootstrap.health.clone());
+            return rank(bootstrap).map_err(|stop| {
+                let watched = started_here && !matches!(health.check(), Err(Verdict::Orphaned { .. }));
+                if watched { stop.seen_by_parent(number) } else { stop }
+            });
         }
         let ranks = self.ranks.unwrap_or(self.usual_ranks);
         if ranks == 0 || ranks > MOST_RANKS {
@@ -148,29 +149,54 @@ impl Job {
         for notice in &outcome.notices {
             Stop::note(notice);
         }
-        let Some(first) = outcome.first_failure else { return Ok(()) };
-        // A status that is not that of a follower is an end of a rank's own.
-        let own =
-            |rank: usize| outcome.ranks[rank].status.code().filter(|code| ![0, ENDED_BY_PEER.into()].contains(code));
-        // Rank 0 has said why on the terminal already.
-        if let Some(code) = own(0) {
-            return Err(Stop::Reported(u8::try_from(code).unwrap_or(1)));
-        }
-        let cause = if own(first).is_some() || outcome.ranks[first].status.code().is_none() {
-            first
-        } else {
-            (0..ranks).find(|&rank| own(rank).is_some()).unwrap_or(first)
-        };
-        let sentence = said[cause].trim().trim_start_matches("warpweft: ");
-        match own(cause) {
-            Some(2) if !sentence.is_empty() => Err(Stop::usage(sentence)),
-            Some(_) if !sentence.is_empty() => Err(Stop::failed(sentence)),
-            _ => {
-                let how = outcome.failure().unwrap_or_else(|| format!("rank {cause} failed"));
-                Err(Stop::failed(format!("{how}; the other ranks have ended too, start the job again")))
-            }
-        }
+        end(&outcome, &said)
     }
+}
+
+/// Connects the ranks. What the user should hear of although it works is said once for the job.
+pub(crate) fn connect(bootstrap: Bootstrap, transport: TransportKind) -> Result<Communicator, CommError> {
+    let (rank, notices) = (bootstrap.rank, bootstrap.site.notices.clone());
+    let connected = Communicator::new(bootstrap, Options { transport, ..Options::default() });
+    if rank == 0 {
+        notices.take().iter().for_each(|notice| Stop::note(notice));
+    }
+    connected
+}
+
+/// Why a job of processes ended. `said` is what each rank wrote to standard error, but rank 0, which wrote to the terminal.
+fn end(outcome: &Outcome, said: &[String]) -> Result<(), Stop> {
+    let Some(first) = outcome.first_failure else { return Ok(()) };
+    let ranks = &outcome.ranks;
+    // A status that is not that of a follower is an end of a rank's own, and so is a signal that was not ours.
+    let own = |rank: usize| ranks[rank].status.code().filter(|code| ![0, ENDED_BY_PEER.into()].contains(code));
+    let struck = |rank: usize| ranks[rank].status.code().is_none() && !ranks[rank].killed;
+    // Rank 0 has said why already.
+    if let Some(code) = own(0) {
+        return Err(Stop::Reported(u8::try_from(code).unwrap_or(1)));
+    }
+    let any = |is: &dyn Fn(usize) -> bool| std::iter::once(first).chain(0..ranks.len()).find(|&rank| is(rank));
+    let sentence = |rank: usize| said[rank].trim().trim_start_matches("warpweft: ");
+    let others = "the other ranks have ended too, start the job again";
+    if let Some(rank) = any(&|rank| struck(rank) || own(rank).is_some() && !sentence(rank).is_empty()) {
+        let Ended { process, status, .. } = ranks[rank];
+        return Err(match status.signal() {
+            Some(signal) => {
+                Stop::failed(format!("rank {rank} (process {process}) was killed by signal {signal}; {others}"))
+            }
+            None if own(rank) == Some(2) => Stop::usage(sentence(rank)),
+            None => Stop::failed(sentence(rank)),
+        });
+    }
+    // All that ended by themselves did so for another one's sake, and some say whose; else it is the one that did not end.
+    if let Some(rank) = any(&|rank| !sentence(rank).is_empty()) {
+        return Err(Stop::failed(sentence(rank)));
+    }
+    if let Some(rank) = any(&|rank| ranks[rank].status.code().is_none()) {
+        let process = ranks[rank].process;
+        let why = "did not answer and did not end when the job did, so it was killed";
+        return Err(Stop::failed(format!("rank {rank} (process {process}) {why}; {others}")));
+    }
+    Err(Stop::failed(format!("{}; {others}", outcome.failure().unwrap_or_else(|| format!("rank {first} failed")))))
 }
 
 /// The last words of a rank: what it writes to standard error, of which the end counts.
@@ -184,4 +210,60 @@ fn kept(mut reader: PipeReader) -> String {
         }
     }
     String::from_utf8_lossy(&kept).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    /// A rank that ended with this status.
+    fn exit(code: i32) -> Ended {
+        Ended { process: 4700, status: ExitStatus::from_raw(code << 8), killed: false }
+    }
+
+    /// A rank that a signal ended: ours to one that would not end, or somebody else's.
+    fn signal(number: i32, ours: bool) -> Ended {
+        Ended { process: 4711, status: ExitStatus::from_raw(number), killed: ours }
+    }
+
+    fn ended(first: usize, ranks: &[Ended], said: &[&str]) -> Result<(), Stop> {
+        let outcome = Outcome { ranks: ranks.to_vec(), first_failure: Some(first), notices: Vec::new() };
+        let said: Vec<String> = said.iter().map(|said| (*said).to_owned()).collect();
+        end(&outcome, &said)
+    }
+
+    fn sentence(ended: Result<(), Stop>) -> String {
+        match ended {
+            Err(Stop::Failed(sentence)) => sentence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_rank_that_was_killed_is_named_whoever_was_seen_to_end_first() {
+        for first in [0, 1, 2] {
+            let said = sentence(ended(first, &[exit(3), signal(9, false), exit(3)], &["", "", "rank 1 died"]));
+            assert!(said.contains("rank 1 (process 4711) was killed by signal 9"), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_a_rank_says_of_its_own_end_is_passed_on_with_its_status() {
+        let usage = ended(2, &[exit(3), exit(3), exit(2)], &["", "rank 2 died", "warpweft: wrong input\n"]);
+        assert!(matches!(usage, Err(Stop::Usage(said)) if said == "wrong input"));
+        assert_eq!(sentence(ended(1, &[exit(3), exit(1)], &["", "warpweft: disk full"])), "disk full");
+        assert!(matches!(ended(1, &[exit(2), exit(3)], &["", "rank 0 died"]), Err(Stop::Reported(2))));
+    }
+
+    #[test]
+    fn a_rank_that_no_longer_answered_is_named_and_not_the_one_that_noticed() {
+        let said = sentence(ended(0, &[exit(3), signal(9, true)], &["", ""]));
+        assert!(said.starts_with("rank 1 (process 4711) did not answer"), "{said}");
+        let said = sentence(ended(0, &[exit(3), exit(3), signal(9, true)], &["", "warpweft: rank 2 was silent", ""]));
+        assert_eq!(said, "rank 2 was silent");
+        let said = sentence(ended(0, &[exit(3), exit(3)], &["", ""]));
+        assert!(said.contains("rank 0 (process 4700) ended with exit status 3"), "{said}");
+    }
 }

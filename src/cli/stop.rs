@@ -30,9 +30,14 @@ impl Stop {
         Stop::Failed(sentence.into())
     }
 
-    /// For a rank whose parent watches all ranks and says itself which one ended first.
-    pub(crate) fn seen_by_parent(self) -> Self {
-        if let Stop::Peer(_) = self { Stop::Reported(ENDED_BY_PEER) } else { self }
+    /// For a rank whose parent watches all ranks and says itself which one ended first. What the rank knows is kept by the
+    /// parent for the case that it knows less; rank 0, which has the terminal, keeps it to itself.
+    pub(crate) fn seen_by_parent(self, rank: usize) -> Self {
+        let Stop::Peer(sentence) = &self else { return self };
+        if rank > 0 {
+            Self::note(sentence);
+        }
+        Stop::Reported(ENDED_BY_PEER)
     }
 
     /// The exit status.

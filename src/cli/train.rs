@@ -4,12 +4,11 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use warpweft::comm::{Communicator, Options};
 use warpweft::trainer::TrainError;
 use warpweft::trainer::config::{self, Config, FLAGS, Flag, Inputs, Launched, Status};
 use warpweft::trainer::report::Progress;
 
-use super::ranks::{Job, Launch, launched};
+use super::ranks::{self, Job, Launch, launched};
 use super::stop::Stop;
 
 /// The command with a flag for each setting.
@@ -60,8 +59,7 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
     let inputs = Inputs { file: file.map(PathBuf::as_path), flags: &flags, launched };
     let config = Config::resolve(&inputs).map_err(TrainError::from)?;
     job(&config).run(|bootstrap| {
-        let options = Options { transport: config.transport, ..Options::default() };
-        let communicator = Communicator::new(bootstrap, options)?;
+        let communicator = ranks::connect(bootstrap, config.transport)?;
         let (progress, world) = (progress(communicator.rank()), communicator.world());
         warpweft::trainer::run(&config, communicator, ranks_here(world), progress)?;
         Ok(())

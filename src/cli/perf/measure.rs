@@ -107,9 +107,9 @@ impl Case<'_> {
 
     /// Fills what this rank gives, and everything else with what no rank expects.
     fn fill<T: Sample>(&self, buffers: &mut Buffers<T>, seed: u64) {
-        let Counts { send, .. } = self.counts;
+        let Counts { send, recv, .. } = self.counts;
         let rank = self.communicator.rank();
-        buffers.recv.fill(T::from_whole(T::EXACT));
+        buffers.recv[..send.max(recv)].fill(T::from_whole(T::EXACT));
         let given = match (self.in_place, self.kind) {
             (false, _) => &mut buffers.send[..send],
             (true, Kind::AllGather) => &mut buffers.recv[rank * send..(rank + 1) * send],

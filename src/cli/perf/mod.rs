@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use warpweft::comm::bootstrap::Bootstrap;
-use warpweft::comm::{Communicator, Op, Options};
+use warpweft::comm::{Communicator, Op};
 use warpweft::device::{DType, bf16, f16};
 
 pub(crate) use kind::Kind;
@@ -25,7 +25,7 @@ use self::report::Report;
 use self::sample::Sample;
 use self::table::{Half, RankLine, Row};
 use super::Stop;
-use super::ranks::Job;
+use super::ranks::{self, Job};
 
 /// Starts the ranks and measures.
 pub(crate) fn main(kind: Kind, settings: &Settings) -> Result<(), Stop> {
@@ -48,8 +48,7 @@ fn rank(kind: Kind, settings: &Settings, bootstrap: Bootstrap) -> Result<(), Sto
     // A file that cannot be made is found now, not after an hour of measuring.
     let json = settings.output_file.as_deref().filter(|_| bootstrap.rank == 0).map(report::create_new).transpose();
     let json = json.map_err(|error| Stop::usage(format!("--output_file: {error}")))?;
-    let options = Options { transport: settings.transport_kind(), ..Options::default() };
-    let communicator = Communicator::new(bootstrap, options)?;
+    let communicator = ranks::connect(bootstrap, settings.transport_kind())?;
     let world = communicator.world();
     if let settings::Root::One(root) = settings.root
         && kind.rooted()

@@ -35,6 +35,10 @@ pub(crate) fn general(value: f64) -> String {
 
 /// A time or a rate in `width` columns with as many decimals as fit, as nccl-tests chooses them.
 pub(crate) fn fitting(value: f64, width: usize) -> String {
+    // A rate over a time too short for the clock is infinite.
+    if !value.is_finite() {
+        return format!("{:>width$}", general(value));
+    }
     let mut digits = 0;
     let mut power = 1.0;
     while value >= power {
@@ -87,6 +91,9 @@ mod tests {
             (1234.56, 6, "1234.6"),
             (12345.6, 6, " 12346"),
             (1234567.0, 6, " 1e+06"),
+            (f64::INFINITY, 7, "    inf"),
+            (f64::NAN, 6, "   nan"),
+            (1e300, 7, "1.0e+300"),
         ] {
             assert_eq!(fitting(value, width), text);
         }

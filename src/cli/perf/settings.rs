@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     #[arg(short = 'z', long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) blocking: u8,
     /// Seconds that a rank may wait for another.
-    #[arg(short = 'T', long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'T', long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) timeout: u64,
     /// Writes the results as JSON too; a file that exists is not overwritten, a number is added to the name.
     #[arg(short = 'J', long = "output_file", value_name = "FILE")]

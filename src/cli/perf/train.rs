@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use warpweft::comm::bootstrap::Bootstrap;
 use warpweft::comm::transport::TransportKind;
-use warpweft::comm::{Communicator, Options};
 use warpweft::device::DType;
 use warpweft::trainer::bench::{Plan, bench};
 use warpweft::trainer::model::ModelShape;
 
-use crate::cli::ranks::{Job, Launch};
+use crate::cli::ranks::{self, Job, Launch};
 use crate::cli::stop::Stop;
 
 /// Measures training steps on synthetic tokens, in f32 or bf16, and prints one line of JSON.
@@ -114,8 +113,7 @@ pub(crate) fn main(settings: &Settings) -> Result<(), Stop> {
         timeout: Duration::from_secs(600),
     };
     job.run(|bootstrap: Bootstrap| {
-        let options = Options { transport: settings.transport(), ..Options::default() };
-        let communicator = Communicator::new(bootstrap, options)?;
+        let communicator = ranks::connect(bootstrap, settings.transport())?;
         let rank = communicator.rank();
         let measured = bench(&settings.plan(), communicator)?;
         if rank == 0 {
