@@ -117,9 +117,12 @@ fn every_dependency_has_its_reason() {
 #[test]
 fn the_source_of_packages_is_the_default_one() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock is committed");
-    let usual = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
-    let strange = lock.lines().filter(|line| line.starts_with("source = ") && *line != usual);
-    none("Cargo.lock takes every package from the default registry", strange.map(str::to_owned).collect());
+    // Cargo writes the registry's address; a repository, a folder or a second registry would start or read otherwise.
+    let sources: BTreeSet<_> = lock.lines().filter(|line| line.starts_with("source = ")).collect();
+    assert!(
+        sources.len() == 1 && sources.iter().all(|source| source.starts_with("source = \"registry+")),
+        "{sources:?}"
+    );
     assert!(!root().join(".cargo").exists(), "settings of one machine (.cargo/) are not part of the project");
     // No file sends a user's package manager to a host of somebody's choice; put together so as not to find itself.
     let hosts =
