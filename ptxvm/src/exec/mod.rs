@@ -1,0 +1,1 @@
+//! The executor: warps, divergence, blocks, barriers, asynchronous copies, host threads.

@@ -1,0 +1,1 @@
+//! What a host sees: devices, memory, modules, streams, events and launches.

@@ -1,0 +1,106 @@
+//! The modifiers of a form, and what an instruction chose among them.
+
+use crate::types::Type;
+
+/// The modifiers that a form has.
+#[derive(Debug)]
+pub struct Pattern {
+    /// Types, in the order of the text.
+    types: Vec<Type>,
+    /// Modifiers of which one must stand there.
+    required: Vec<Vec<&'static str>>,
+    /// Modifiers of which at most one may.
+    optional: Vec<Vec<&'static str>>,
+}
+
+/// What an instruction chose among its form's modifiers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mods {
+    /// Modifiers without dots and without types.
+    words: Vec<&'static str>,
+    /// Types in order.
+    pub types: Vec<Type>,
+}
+
+impl Mods {
+    /// Whether a modifier stands there, without its dot: `has("sat")`, `has("shared::cta")`.
+    pub fn has(&self, word: &str) -> bool {
+        self.words.contains(&word)
+    }
+
+    /// All modifiers but the types.
+    pub fn words(&self) -> &[&'static str] {
+        &self.words
+    }
+}
+
+impl Pattern {
+    /// Reads `{.a|.b}.rn(.c|.d).f32`.
+    pub(super) fn parse(text: &'static str) -> Pattern {
+        let mut pattern = Pattern { types: Vec::new(), required: Vec::new(), optional: Vec::new() };
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, after) = match rest.as_bytes()[0] {
+                b'{' => rest.split_at(rest.find('}').map_or(rest.len(), |end| end + 1)),
+                b'(' => rest.split_at(rest.find(')').map_or(rest.len(), |end| end + 1)),
+                _ => rest.split_at(rest[1..].find(['.', '{', '(']).map_or(rest.len(), |end| end + 1)),
+            };
+            let words: Vec<&'static str> =
+                part.trim_matches(['{', '}', '(', ')']).split('|').map(|word| word.trim_start_matches('.')).collect();
+            match (part.as_bytes()[0], Type::from_name(words[0])) {
+                (b'{', _) => pattern.optional.push(words),
+                (b'.', Some(ty)) => pattern.types.push(ty),
+                _ => pattern.required.push(words),
+            }
+            rest = after;
+        }
+        pattern
+    }
+
+    /// The types of the form, in order.
+    pub fn types(&self) -> &[Type] {
+        &self.types
+    }
+
+    /// What `modifiers` chose, where they are this form's.
+    pub fn matches(&self, modifiers: &[&str]) -> Option<Mods> {
+        let mut mods = Mods::default();
+        let mut met = 0;
+        for word in modifiers {
+            let of = |group: &&Vec<&'static str>| group.contains(word);
+            if let Some(group) = self.required.iter().find(of) {
+                met += 1;
+                Self::choose(group, word, &mut mods)?;
+            } else if let Some(group) = self.optional.iter().find(of) {
+                Self::choose(group, word, &mut mods)?;
+            } else {
+                mods.types.push(Type::from_name(word)?);
+            }
+        }
+        (met == self.required.len() && mods.types == self.types).then_some(mods)
+    }
+
+    /// Notes the choice of `word`; none where its group has chosen before.
+    fn choose(group: &[&'static str], word: &str, mods: &mut Mods) -> Option<()> {
+        if group.iter().any(|other| mods.words.contains(other)) {
+            return None;
+        }
+        mods.words.push(group.iter().find(|known| **known == word)?);
+        Some(())
+    }
+
+    /// Every combination of choices, spelled with dots, for coverage and documentation.
+    pub fn spellings(&self) -> Vec<String> {
+        let types: String = self.types.iter().map(|ty| format!(".{}", ty.name())).collect();
+        let mut all = vec![String::new()];
+        let groups = self.required.iter().map(|group| (group, false));
+        for (group, optional) in groups.chain(self.optional.iter().map(|group| (group, true))) {
+            let extend = |start: &String| {
+                let chosen = group.iter().map(move |word| format!("{start}.{word}")).collect::<Vec<_>>();
+                optional.then(|| start.clone()).into_iter().chain(chosen).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(extend).collect();
+        }
+        all.into_iter().map(|start| start + &types).collect()
+    }
+}

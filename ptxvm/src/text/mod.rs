@@ -1,0 +1,3 @@
+//! PTX text: lexer, parser, syntax tree, and errors with line and column.
+
+pub mod tree;
