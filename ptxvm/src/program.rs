@@ -94,8 +94,11 @@ pub struct Function {
     pub shared_bytes: u32,
     /// Where `.extern .shared` begins: `shared_bytes` rounded up to its alignment.
     pub dynamic_shared: u32,
-    /// Bytes of local memory in its frame: depots, `.local` variables and call parameters.
+    /// Bytes of local memory in its frame: depots, `.local` variables and call parameters. Its own parameters are not
+    /// among them: [`AddressBase::FunctionParam`] is a place of its own.
     pub local_bytes: u32,
+    /// Where in its frame a device function builds what it returns, and how many bytes; `ret` copies them to the caller.
+    pub returns: Option<(u32, u32)>,
     /// `.reqntid`: the only block shape allowed.
     pub required_block: Option<[u32; 3]>,
     /// `.maxntid`: the most threads, as a shape.
@@ -356,6 +359,8 @@ pub struct Access {
     pub non_coherent: bool,
     /// Whether the registers are wide (the register may be wider than the type: loads extend, stores truncate).
     pub wide: bool,
+    /// Bits of the registers as declared (8, 16, 32, 64): `ld.s8` into a `.s16` register extends to these.
+    pub register_bits: u8,
 }
 
 /// Read-modify-write operations.
