@@ -10,6 +10,9 @@
 //! `{.a|.b}` is an optional choice, `(.a|.b)` a required one, any other modifier is required. Types are matched in
 //! order, all other modifiers as a set, as ptxas does (`atom.gpu.global` is `atom.global.gpu`).
 
+mod control;
+mod hopper;
+mod memory;
 mod pattern;
 mod shape;
 
@@ -150,10 +153,19 @@ pub struct Table {
     by_name: HashMap<&'static str, Vec<usize>>,
 }
 
+/// Where the rows come from: one file for each theme.
+const SOURCES: &[fn(&mut Vec<Form>)] = &[
+    control::rows, // branches, calls, ends
+    hopper::rows,  // what parses and does not run
+    memory::rows,  // loads, stores, atomics, copies
+];
+
 /// The table.
 pub static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    // Each file of rows adds its own here.
-    let rows: Vec<Form> = Vec::new();
+    let mut rows: Vec<Form> = Vec::new();
+    for source in SOURCES {
+        source(&mut rows);
+    }
     let mut by_name: HashMap<&'static str, Vec<usize>> = HashMap::new();
     for (at, form) in rows.iter().enumerate() {
         by_name.entry(form.name).or_default().push(at);

@@ -65,28 +65,25 @@ impl Pattern {
     /// What `modifiers` chose, where they are this form's.
     pub fn matches(&self, modifiers: &[&str]) -> Option<Mods> {
         let mut mods = Mods::default();
-        let mut met = 0;
+        // One bit for each group that has chosen: the required ones first.
+        let mut chosen: u64 = 0;
         for word in modifiers {
-            let of = |group: &&Vec<&'static str>| group.contains(word);
-            if let Some(group) = self.required.iter().find(of) {
-                met += 1;
-                Self::choose(group, word, &mut mods)?;
-            } else if let Some(group) = self.optional.iter().find(of) {
-                Self::choose(group, word, &mut mods)?;
+            let groups = self.required.iter().chain(&self.optional).enumerate();
+            let free = |(at, group): (usize, &Vec<&'static str>)| {
+                (chosen >> at & 1 == 0)
+                    .then(|| group.iter().find(|known| *known == word))
+                    .flatten()
+                    .map(|&known| (at, known))
+            };
+            if let Some((at, known)) = groups.into_iter().find_map(free) {
+                chosen |= 1 << at;
+                mods.words.push(known);
             } else {
                 mods.types.push(Type::from_name(word)?);
             }
         }
-        (met == self.required.len() && mods.types == self.types).then_some(mods)
-    }
-
-    /// Notes the choice of `word`; none where its group has chosen before.
-    fn choose(group: &[&'static str], word: &str, mods: &mut Mods) -> Option<()> {
-        if group.iter().any(|other| mods.words.contains(other)) {
-            return None;
-        }
-        mods.words.push(group.iter().find(|known| **known == word)?);
-        Some(())
+        let required = (1 << self.required.len()) - 1;
+        (chosen & required == required && mods.types == self.types).then_some(mods)
     }
 
     /// Every combination of choices, spelled with dots, for coverage and documentation.

@@ -44,11 +44,15 @@ pub enum ValueShape {
     Immediate,
     /// A label, function or list: control flow reads it itself.
     Control,
+    /// The carry flag: a predicate of its own that no operand of the text names.
+    Carry,
+    /// Whatever follows: lowering reads it itself, or the form does not run.
+    Rest,
 }
 
 /// Reads the operands of a row. `d` and names that begin with `d:` are destinations; `name?` is optional; `[a]` is an
 /// address; `#n` an immediate; `@x` a control operand; `d:s32|p` has a pair; `d:b32*4` is a vector, `d:b32*v` follows
-/// `.v2`/`.v4`.
+/// `.v2`/`.v4`; `>cc` writes and `<cc` reads the carry flag; `...` is whatever follows.
 pub(super) fn parse(text: &str) -> Vec<OperandShape> {
     text.split_whitespace().map(one).collect()
 }
@@ -56,6 +60,12 @@ pub(super) fn parse(text: &str) -> Vec<OperandShape> {
 fn one(word: &str) -> OperandShape {
     let (word, optional) = word.strip_suffix('?').map_or((word, false), |word| (word, true));
     let operand = |name: &str, role, value| OperandShape { name: name.to_owned(), role, value, optional };
+    match word {
+        ">cc" => return operand("cc", Role::Destination, ValueShape::Carry),
+        "<cc" => return operand("cc", Role::Source, ValueShape::Carry),
+        "..." => return operand("...", Role::Source, ValueShape::Rest),
+        _ => {}
+    }
     if let Some(name) = word.strip_prefix('[') {
         return operand(name.trim_end_matches(']'), Role::Source, ValueShape::Address);
     }
