@@ -1,6 +1,31 @@
 //! Memory: one sparse 64-bit address space for all devices, with windows for shared and local memory.
+//!
+//! Addresses depend on the sequence of allocations and on nothing else, so that a run can be repeated to the byte.
+
+mod allocation;
+mod error;
+mod page;
+mod space;
+mod transfer;
+
+use std::fmt;
+
+pub use allocation::Allocation;
+pub use error::MemoryError;
+pub use page::Page;
+pub use space::{AddressSpace, DEFAULT_DEVICE_BYTES, MOST_DEVICE_BYTES, MOST_DEVICES, RED_ZONE};
 
 use crate::types::Space;
+
+/// A device of the system, counted from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId(pub u32);
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "device {}", self.0)
+    }
+}
 
 /// Where the shared memory of the block that runs appears in the generic space. An address of `.shared` is an offset in it.
 pub const SHARED_WINDOW: u64 = 0x7f00_0000_0000;
