@@ -1,6 +1,8 @@
 //! What the executor tells of its steps. The checks and counters are observers: the executor knows none of them, and
 //! without one it is compiled without the calls.
 
+pub mod check;
+
 use crate::memory::Fault;
 use crate::program::{Function, Instruction, Order, Program};
 use crate::registers::{LANES, Registers};
@@ -36,8 +38,12 @@ pub enum AccessKind {
     Write,
     /// Reads and writes in one step.
     Atomic,
-    /// The reading half of `cp.async` (when it is issued) and its writing half (when it lands).
+    /// The reading half of `cp.async`, when it is issued: lanes that read at least a byte of their source.
     AsyncRead,
+    /// The destination of `cp.async`, when it is issued, right after [`AccessKind::AsyncRead`]. Nothing is written yet:
+    /// from here to the wait that covers the copy, the bytes belong to it.
+    AsyncIssue,
+    /// The writing half of `cp.async`, when it lands.
     AsyncWrite,
 }
 
@@ -84,6 +90,9 @@ pub enum Sync<'a> {
     WarpBarrier,
     /// A `.sync` exchange (`shfl`, `vote`, `match`, `redux`, `mma`) has all its members. It does not order memory.
     Converge,
+    /// The lanes leave the kernel: `exit`, the entry's `ret`, the end of its code. It is told before any barrier that
+    /// their leaving completes.
+    Exit,
     /// `membar`, `fence`.
     Fence {
         /// Its scope.
