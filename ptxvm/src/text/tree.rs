@@ -31,6 +31,15 @@ pub struct Module {
     pub files: Vec<(u32, String)>,
     pub variables: Vec<Variable>,
     pub functions: Vec<Function>,
+    pub aliases: Vec<Alias>,
+}
+
+/// `.alias name, of;`: a second name of a function.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Alias {
+    pub name: Name,
+    pub of: Name,
 }
 
 /// How a symbol is seen outside.
@@ -110,7 +119,7 @@ pub struct Function {
     pub max_block: Option<[u32; 3]>,
     pub min_blocks: Option<u32>,
     pub max_registers: Option<u32>,
-    /// `.reqnctapercluster` and `.explicitcluster`.
+    /// `.reqnctapercluster`.
     pub cluster: Option<[u32; 3]>,
     /// `None` is a declaration.
     pub body: Option<Vec<Statement>>,
