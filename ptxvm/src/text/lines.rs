@@ -48,7 +48,7 @@ impl Position {
         let line = text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count() as u32 + 1;
         let before = text[start..at].chars().count();
         let skipped = before.saturating_sub(EXCERPT / 2);
-        let whole = text[start..].split(['\n', '\r']).next().unwrap_or_default();
+        let whole = text[start..].split('\n').next().unwrap_or_default();
         let excerpt = whole.chars().skip(skipped).take(EXCERPT);
         let excerpt = excerpt.map(|shown| if shown.is_control() { ' ' } else { shown }).collect();
         Position { line, column: before as u32 + 1, excerpt, caret: (before - skipped) as u32 + 1 }

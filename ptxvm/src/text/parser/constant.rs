@@ -39,13 +39,6 @@ impl Constant {
     fn bits(self) -> u64 {
         self.integer() as u64
     }
-
-    fn holds(self) -> bool {
-        match self {
-            Float(_) | Single(_) => self.float() != 0.0,
-            integer => integer.integer() != 0,
-        }
-    }
 }
 
 /// Binary operators, from those that bind least: text and strength.
@@ -83,9 +76,10 @@ impl Parser<'_> {
             parser.expect(b':', "`:`")?;
             let no = parser.constant()?;
             parser.no_single(&[condition, yes, no], at)?;
-            let chosen = if condition.holds() { yes } else { no };
+            let chosen = if parser.truth(condition, "?", at)? { yes } else { no };
+            parser.want_integer(yes, "?", at)?;
+            parser.want_integer(no, "?", at)?;
             Ok(match (yes, no) {
-                (Float(_), _) | (_, Float(_)) => Float(chosen.float()),
                 (Unsigned(_), _) | (_, Unsigned(_)) => Unsigned(chosen.bits()),
                 _ => chosen,
             })
@@ -116,46 +110,25 @@ impl Parser<'_> {
     }
 
     fn apply(&self, operator: &'static str, left: Constant, right: Constant, at: u32) -> Parsed<Constant> {
-        let truth = |holds: bool| Ok(Signed(i64::from(holds)));
-        match operator {
-            "&&" => return truth(left.holds() && right.holds()),
-            "||" => return truth(left.holds() || right.holds()),
-            _ => {}
+        if matches!(operator, "&&" | "||") {
+            let (a, b) = (self.truth(left, operator, at)?, self.truth(right, operator, at)?);
+            return Ok(truth(if operator == "&&" { a && b } else { a || b }));
         }
         if let (Float(_), _) | (_, Float(_)) = (left, right) {
-            let (a, b) = (left.float(), right.float());
-            return match operator {
-                "+" => Ok(Float(a + b)),
-                "-" => Ok(Float(a - b)),
-                "*" => Ok(Float(a * b)),
-                "/" => Ok(Float(a / b)),
-                "<" => truth(a < b),
-                ">" => truth(a > b),
-                "<=" => truth(a <= b),
-                ">=" => truth(a >= b),
-                "==" => truth(a == b),
-                "!=" => truth(a != b),
-                _ => Err(Problem::new(SyntaxErrorKind::NotAnInteger { operator }, at)),
-            };
+            return floats(operator, left.float(), right.float(), at);
         }
-        let (Signed(a), Signed(b)) = (left, right) else {
-            return match operator {
-                // A shift keeps the type of what is shifted.
-                "<<" | ">>" => integers(operator, left, right.bits(), at),
-                _ => integers(operator, Unsigned(left.bits()), right.bits(), at),
-            };
-        };
-        match operator {
-            "/" | "%" if b == 0 => Err(Problem::new(SyntaxErrorKind::DivisionByZero, at)),
-            "/" => Ok(Signed(a.wrapping_div(b))),
-            "%" => Ok(Signed(a.wrapping_rem(b))),
-            "<" => truth(a < b),
-            ">" => truth(a > b),
-            "<=" => truth(a <= b),
-            ">=" => truth(a >= b),
-            "&" | "|" | "^" => integers(operator, Unsigned(a as u64), b as u64, at),
-            _ => integers(operator, left, b as u64, at),
+        if matches!(operator, "/" | "%") && right.bits() == 0 {
+            return Err(Problem::new(SyntaxErrorKind::DivisionByZero, at));
         }
+        Ok(match (operator, left, right) {
+            // A shift keeps the type of what is shifted.
+            ("<<" | ">>", Signed(a), _) => signed(operator, a, right.bits() as i64),
+            ("<<" | ">>", ..) => unsigned(operator, left.bits(), right.bits()),
+            // A remainder is always unsigned.
+            ("%", ..) => unsigned(operator, left.bits(), right.bits()),
+            (_, Signed(a), Signed(b)) => signed(operator, a, b),
+            _ => unsigned(operator, left.bits(), right.bits()),
+        })
     }
 
     fn unary(&mut self) -> Parsed<Constant> {
@@ -169,7 +142,7 @@ impl Parser<'_> {
                     (b'-', Signed(value)) => Signed(value.wrapping_neg()),
                     (b'-', Unsigned(value)) => Unsigned(value.wrapping_neg()),
                     (b'-', Float(value)) => Float(-value),
-                    (b'!', value) => Signed(i64::from(!value.holds())),
+                    (b'!', value) => truth(!self.truth(value, "!", span.start)?),
                     (b'~', value) => Unsigned(!(self.want_integer(value, "~", span.start)? as u64)),
                     (_, value) => value,
                 })
@@ -200,7 +173,8 @@ impl Parser<'_> {
             Kind::Decimal => {
                 self.bump()?;
                 let text = self.slice(span);
-                text.parse().map(Float).map_err(|_| Problem::new(SyntaxErrorKind::Number(shown(text)), span.start))
+                let value = text.parse().ok().filter(|value: &f64| value.is_finite());
+                value.map(Float).ok_or_else(|| Problem::new(SyntaxErrorKind::Number(shown(text)), span.start))
             }
             Kind::Single => Ok(Single(self.hexadecimal()? as u32)),
             Kind::Double => Ok(Float(f64::from_bits(self.hexadecimal()?))),
@@ -234,6 +208,10 @@ impl Parser<'_> {
         Err(Problem::new(kind, token.span.start))
     }
 
+    fn truth(&self, value: Constant, operator: &'static str, at: u32) -> Parsed<bool> {
+        Ok(self.want_integer(value, operator, at)? != 0)
+    }
+
     pub(super) fn want_integer(&self, value: Constant, operator: &'static str, at: u32) -> Parsed<i128> {
         match value {
             Float(_) | Single(_) => Err(Problem::new(SyntaxErrorKind::NotAnInteger { operator }, at)),
@@ -242,35 +220,62 @@ impl Parser<'_> {
     }
 }
 
-/// Operators of integers whose meaning does not hang on the sign, and those of unsigned ones.
-fn integers(operator: &'static str, left: Constant, b: u64, at: u32) -> Parsed<Constant> {
-    let a = left.bits();
-    // Shifts past 63 leave nothing but the sign.
-    let amount = u32::try_from(b).unwrap_or(u32::MAX);
-    let value = match (operator, left) {
-        ("+", _) => a.wrapping_add(b),
-        ("-", _) => a.wrapping_sub(b),
-        ("*", _) => a.wrapping_mul(b),
-        ("/" | "%", _) if b == 0 => return Err(Problem::new(SyntaxErrorKind::DivisionByZero, at)),
-        ("/", _) => a / b,
-        ("%", _) => a % b,
-        ("&", _) => a & b,
-        ("|", _) => a | b,
-        ("^", _) => a ^ b,
-        ("<<", _) => a.checked_shl(amount).unwrap_or(0),
-        (">>", Signed(a)) => (a >> amount.min(63)) as u64,
-        (">>", _) => a.checked_shr(amount).unwrap_or(0),
-        _ => {
-            let holds = match operator {
-                "<" => a < b,
-                ">" => a > b,
-                "<=" => a <= b,
-                ">=" => a >= b,
-                "==" => a == b,
-                _ => a != b,
-            };
-            return Ok(Signed(i64::from(holds)));
-        }
+fn truth(holds: bool) -> Constant {
+    Signed(i64::from(holds))
+}
+
+fn compared<T: PartialOrd>(operator: &str, a: T, b: T) -> Constant {
+    truth(match operator {
+        "<" => a < b,
+        ">" => a > b,
+        "<=" => a <= b,
+        ">=" => a >= b,
+        "==" => a == b,
+        _ => a != b,
+    })
+}
+
+/// Both operands signed; `b` is not 0 where it divides. Shifts count modulo 64, as the compiler's do.
+fn signed(operator: &str, a: i64, b: i64) -> Constant {
+    Signed(match operator {
+        "+" => a.wrapping_add(b),
+        "-" => a.wrapping_sub(b),
+        "*" => a.wrapping_mul(b),
+        "/" => a.wrapping_div(b),
+        "&" => a & b,
+        "|" => a | b,
+        "^" => a ^ b,
+        "<<" => a.wrapping_shl(b as u32),
+        ">>" => a.wrapping_shr(b as u32),
+        _ => return compared(operator, a, b),
+    })
+}
+
+fn unsigned(operator: &str, a: u64, b: u64) -> Constant {
+    Unsigned(match operator {
+        "+" => a.wrapping_add(b),
+        "-" => a.wrapping_sub(b),
+        "*" => a.wrapping_mul(b),
+        "/" => a / b,
+        "%" => a % b,
+        "&" => a & b,
+        "|" => a | b,
+        "^" => a ^ b,
+        "<<" => a.wrapping_shl(b as u32),
+        ">>" => a.wrapping_shr(b as u32),
+        _ => return compared(operator, a, b),
+    })
+}
+
+fn floats(operator: &'static str, a: f64, b: f64, at: u32) -> Parsed<Constant> {
+    let value = match operator {
+        "+" => a + b,
+        "-" => a - b,
+        "*" => a * b,
+        "/" if b == 0.0 => return Err(Problem::new(SyntaxErrorKind::DivisionByZero, at)),
+        "/" => a / b,
+        "<" | ">" | "<=" | ">=" | "==" | "!=" => return Ok(compared(operator, a, b)),
+        _ => return Err(Problem::new(SyntaxErrorKind::NotAnInteger { operator }, at)),
     };
-    Ok(if matches!(left, Signed(_)) { Signed(value as i64) } else { Unsigned(value) })
+    Ok(Float(value))
 }

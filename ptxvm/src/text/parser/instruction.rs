@@ -9,8 +9,7 @@ impl Parser<'_> {
     pub(super) fn guarded(&mut self) -> Parsed<Instruction> {
         let start = self.bump()?.span.start;
         let negated = self.eat(b'!')?;
-        let mut guard = self.name("a predicate register")?;
-        self.element_suffix(&mut guard)?;
+        let guard = self.name("a predicate register")?;
         let name = self.name("an instruction")?;
         self.instruction(Some((guard, negated, start)), name)
     }

@@ -55,8 +55,8 @@ impl Parser<'_> {
     }
 
     /// `.x` and the like after a vector's name; colours (`.r`) become places (`.x`).
-    pub(super) fn element_suffix(&mut self, name: &mut Name) -> Parsed<()> {
-        while self.token.kind == Kind::Dotted {
+    fn element_suffix(&mut self, name: &mut Name) -> Parsed<()> {
+        if self.token.kind == Kind::Dotted {
             let suffix = self.word();
             let place = match suffix {
                 ".r" => ".x",
