@@ -96,7 +96,8 @@ impl Value for bool {
     }
 }
 
-/// What a row's operation returns: one value, or two for the two destinations that come first among the operands.
+/// What a row's operation returns: one value, or the several that an unpacking `mov` and pairs such
+/// as `d|p` have; the destinations are the first operands.
 pub(crate) trait Results {
     /// The registers as they are written.
     type Registers;
@@ -137,6 +138,24 @@ impl<D: Value, E: Value> Results for (D, E) {
     fn store(registers: &mut Registers, operands: &Operands, mask: u32, results: &Self::Registers) {
         D::store(registers, operands[0], mask, &results.0);
         E::store(registers, operands[1], mask, &results.1);
+    }
+}
+
+impl<D: Value> Results for [D; 4] {
+    type Registers = [D::Result; 4];
+    const BLANK: Self::Registers = [D::BLANK; 4];
+    const COUNT: usize = 4;
+    #[inline(always)]
+    fn put(results: &mut Self::Registers, lane: usize, values: [D; 4]) {
+        for (result, value) in results.iter_mut().zip(values) {
+            D::put(result, lane, value);
+        }
+    }
+    #[inline(always)]
+    fn store(registers: &mut Registers, operands: &Operands, mask: u32, results: &Self::Registers) {
+        for (at, result) in results.iter().enumerate() {
+            D::store(registers, operands[at], mask, result);
+        }
     }
 }
 
@@ -227,8 +246,24 @@ pub(crate) fn map4<A: Value, B: Value, C: Value, E: Value, D: Results>(
     );
 }
 
+/// Bit l is `f(a, b)` in lane l.
+#[inline(always)]
+pub(crate) fn compared<T: Value>(r: &Registers, a: u16, b: u16, f: impl Fn(T, T) -> bool) -> u32 {
+    vectorised(
+        #[inline(always)]
+        || {
+            let (a, b) = (T::source(r, a), T::source(r, b));
+            let mut bits = 0;
+            for lane in 0..LANES {
+                bits |= u32::from(f(T::get(a, lane), T::get(b, lane))) << lane;
+            }
+            bits
+        },
+    )
+}
+
 /// A [`LaneFn`](crate::program::LaneFn) from an operation on one lane's sources, of the types given. It returns the
-/// destination, or a pair of destinations; they are the first operands, the sources follow.
+/// destination, or several ([`Results`]); they are the first operands, the sources follow.
 macro_rules! each {
     (|$a:ident: $ta:ty $(,)?| $body:expr) => { $crate::lanes::each!(@ map1, |$a: $ta| $body) };
     (|$a:ident: $ta:ty, $b:ident: $tb:ty $(,)?| $body:expr) => {

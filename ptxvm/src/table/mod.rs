@@ -10,11 +10,20 @@
 //! `{.a|.b}` is an optional choice, `(.a|.b)` a required one, any other modifier is required. Types are matched in
 //! order, all other modifiers as a set, as ptxas does (`atom.gpu.global` is `atom.global.gpu`).
 
+mod bits;
+mod carry;
+mod compare;
 mod control;
 mod hopper;
+mod integer;
+mod logic;
 mod memory;
+pub(crate) mod moves;
 mod pattern;
+mod select;
 mod shape;
+mod typed;
+mod widths;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -155,9 +164,17 @@ pub struct Table {
 
 /// Where the rows come from: one file for each theme.
 const SOURCES: &[fn(&mut Vec<Form>)] = &[
-    control::rows, // branches, calls, ends
+    bits::rows,    // counts, bit fields, byte permutation
+    carry::rows,   // extended-precision arithmetic
+    compare::rows, // setp and set of integers
+    control::rows, // branches, calls, barriers, fences
     hopper::rows,  // what parses and does not run
+    integer::rows, // integer arithmetic
+    logic::rows,   // logic and shifts
     memory::rows,  // loads, stores, atomics, copies
+    moves::rows,   // mov
+    select::rows,  // selp, slct
+    widths::rows,  // cvt between integers
 ];
 
 /// The table.
@@ -187,5 +204,26 @@ impl Table {
     /// The row that an instruction's name and modifiers (without dots) match, and what they chose.
     pub fn find<'a>(&'a self, name: &str, modifiers: &[&str]) -> Option<(&'a Form, Mods)> {
         self.named(name).find_map(|form| form.pattern.matches(modifiers).map(|mods| (form, mods)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_spelling_finds_its_own_row() {
+        let mut texts = HashSet::new();
+        for form in TABLE.rows() {
+            assert!(texts.insert(form.text), "{} stands twice", form.text);
+            let (Build::Lanes(choose) | Build::Collective(choose)) = form.build else { continue };
+            for spelling in form.pattern.spellings() {
+                let words: Vec<&str> = spelling.split('.').skip(1).collect();
+                let (found, mods) = TABLE.find(form.name, &words).expect("its own pattern matches it");
+                assert_eq!(found.text, form.text, "{}{spelling}", form.name);
+                choose(&mods);
+            }
+        }
     }
 }
