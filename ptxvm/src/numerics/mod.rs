@@ -1,5 +1,7 @@
 //! Arithmetic as the hardware does it: rounding modes, approximate functions, tensor cores.
 
+pub mod tensor;
+
 /// How numbers are made, where the ISA leaves room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
