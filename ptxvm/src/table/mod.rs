@@ -22,6 +22,7 @@ pub(crate) mod moves;
 mod pattern;
 mod select;
 mod shape;
+mod tensor;
 mod typed;
 mod widths;
 
@@ -174,6 +175,7 @@ const SOURCES: &[fn(&mut Vec<Form>)] = &[
     memory::rows,  // loads, stores, atomics, copies
     moves::rows,   // mov
     select::rows,  // selp, slct
+    tensor::rows,  // mma
     widths::rows,  // cvt between integers
 ];
 

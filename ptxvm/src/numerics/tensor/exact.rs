@@ -9,6 +9,7 @@
 //! measured with test vectors made for that corner, are taken here; only results below 2^-120 (f32) can differ.
 
 use super::{Input, Sum, Tile, round_to_f16};
+use crate::lanes::vectorised;
 use crate::numerics::TensorModel;
 
 /// Fraction bits of an input's significand as held here: those of f16 and tf32, the longest.
@@ -17,6 +18,9 @@ const INPUT_FRACTION: u32 = 10;
 const TERM_FRACTION: i32 = 25;
 /// The exponent of a zero: far below any other, also after another exponent is added.
 const ZERO_EXPONENT: i32 = -4096;
+
+/// 2^128: the least magnitude that is infinite in f32 after truncation.
+const BEYOND_F32: f64 = f64::from_bits((1023 + 128) << 52);
 
 /// What distinguishes the models.
 #[derive(Clone, Copy, Debug)]
@@ -100,72 +104,112 @@ fn sign(value: f32) -> i32 {
 }
 
 /// Replaces `tile.c` by the tile's product plus C.
+pub(super) fn multiply<const K: usize>(tile: &mut Tile<K>, rule: &Rule) {
+    let special = vectorised(
+        #[inline(always)]
+        || has_special(tile),
+    );
+    if special { multiply_with_specials(tile, rule) } else { multiply_finite(tile, rule) }
+}
+
+/// The same where every operand is finite.
+fn multiply_finite<const K: usize>(tile: &mut Tile<K>, rule: &Rule) {
+    vectorised(
+        #[inline(always)]
+        || steps(tile, rule),
+    );
+}
+
 #[inline(always)]
-pub(super) fn multiply(tile: &mut Tile, k: usize, rule: &Rule) {
-    if has_special(tile, k) {
-        return multiply_with_specials(tile, k, rule);
-    }
-    for first in (0..k).step_by(rule.step) {
-        let last = (first + rule.step).min(k);
-        let mut significands = [[0u32; 8]; super::MOST_K];
-        let mut exponents = [[0i32; 8]; super::MOST_K];
-        let mut signs = [[0i32; 8]; super::MOST_K];
-        for at in first..last {
-            for column in 0..8 {
-                let value = tile.b[at][column];
-                let (significand, exponent) = decode(value, rule.input_least);
-                significands[at][column] = significand >> (23 - INPUT_FRACTION);
-                exponents[at][column] = exponent;
-                signs[at][column] = sign(value);
-            }
+fn steps<const K: usize>(tile: &mut Tile<K>, rule: &Rule) {
+    for first in (0..K).step_by(rule.step) {
+        match rule.step {
+            4 => step::<K, 4>(tile, first, rule),
+            8 => step::<K, 8>(tile, first, rule),
+            16 => step::<K, 16>(tile, first, rule),
+            _ => step::<K, 32>(tile, first, rule),
         }
-        for row in 0..16 {
-            let mut largest = [rule.least; 8];
-            let mut factors = [(0u32, 0i32, 0i32); super::MOST_K];
-            for at in first..last {
-                let value = tile.a[row][at];
-                let (significand, exponent) = decode(value, rule.input_least);
-                // Term fraction: 10 + 10 of the factors and 5 more.
-                factors[at] = (significand >> (23 - INPUT_FRACTION) << 5, exponent, sign(value));
-                for column in 0..8 {
-                    largest[column] = largest[column].max(exponent + exponents[at][column]);
-                }
-            }
-            tile.c[row] = sum_row(&tile.c[row], &mut largest, &factors[first..last], rule, |at, column| {
-                (significands[first + at][column], exponents[first + at][column], signs[first + at][column])
-            });
+    }
+}
+
+/// One step: `STEP` products of every element, from column `first` of A on.
+#[inline(always)]
+fn step<const K: usize, const STEP: usize>(tile: &mut Tile<K>, first: usize, rule: &Rule) {
+    let mut b = Terms::<STEP, 8>::zeros();
+    for at in 0..STEP {
+        b.set(at, &tile.b[first + at], rule.input_least);
+    }
+    for row in 0..16 {
+        let mut a = Terms::<1, STEP>::zeros();
+        let mut factors = [0f32; STEP];
+        factors.copy_from_slice(&tile.a[row][first..first + STEP]);
+        a.set(0, &factors, rule.input_least);
+        tile.c[row] = sum_row(&tile.c[row], &a, &b, rule);
+    }
+}
+
+/// Factors taken apart: significands of [`INPUT_FRACTION`] bits, exponents, masks of the negative ones.
+struct Terms<const LINES: usize, const WIDTH: usize> {
+    significands: [[u32; WIDTH]; LINES],
+    exponents: [[i32; WIDTH]; LINES],
+    signs: [[i32; WIDTH]; LINES],
+}
+
+impl<const LINES: usize, const WIDTH: usize> Terms<LINES, WIDTH> {
+    #[inline(always)]
+    fn zeros() -> Self {
+        Terms { significands: [[0; WIDTH]; LINES], exponents: [[0; WIDTH]; LINES], signs: [[0; WIDTH]; LINES] }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, line: usize, values: &[f32; WIDTH], least: i32) {
+        for at in 0..WIDTH {
+            let (significand, exponent) = decode(values[at], least);
+            self.significands[line][at] = significand >> (23 - INPUT_FRACTION);
+            self.exponents[line][at] = exponent;
+            self.signs[line][at] = sign(values[at]);
         }
     }
 }
 
 /// The sums of one row's step: C aligned and truncated, the products likewise, added exactly, rounded once.
 #[inline(always)]
-fn sum_row(
-    c: &[f32; 8],
-    largest: &mut [i32; 8],
-    factors: &[(u32, i32, i32)],
-    rule: &Rule,
-    b: impl Fn(usize, usize) -> (u32, i32, i32),
-) -> [f32; 8] {
+fn sum_row<const STEP: usize>(c: &[f32; 8], a: &Terms<1, STEP>, b: &Terms<STEP, 8>, rule: &Rule) -> [f32; 8] {
+    let mut c_significands = [0u32; 8];
+    let mut c_exponents = [0i32; 8];
+    for column in 0..8 {
+        (c_significands[column], c_exponents[column]) = decode(c[column], rule.sum_least);
+    }
+    let mut largest = [rule.least; 8];
+    for (largest, exponent) in largest.iter_mut().zip(c_exponents) {
+        *largest = exponent.max(*largest);
+    }
+    for at in 0..STEP {
+        let exponent = a.exponents[0][at];
+        for column in 0..8 {
+            largest[column] = largest[column].max(exponent + b.exponents[at][column]);
+        }
+    }
     let drop = TERM_FRACTION - rule.fraction;
     let mut total = [0f64; 8];
     for column in 0..8 {
-        let (significand, exponent) = decode(c[column], rule.sum_least);
-        largest[column] = largest[column].max(exponent);
-        let shift = (largest[column] - exponent + drop).min(31);
-        let term = (significand << (TERM_FRACTION - 23)) >> shift;
-        total[column] = f64::from((term as i32 ^ sign(c[column])) - sign(c[column]));
+        let shift = (largest[column] - c_exponents[column] + drop).min(31);
+        let term = ((c_significands[column] << (TERM_FRACTION - 23)) >> shift) as i32;
+        let negative = sign(c[column]);
+        total[column] = f64::from((term ^ negative) - negative);
     }
     // Eight products are below 2^30 in sum, so an i32 holds them.
-    for (group, eight) in factors.chunks(8).enumerate() {
+    for group in (0..STEP).step_by(8) {
         let mut sum = [0i32; 8];
-        for (at, &(significand, exponent, negative)) in eight.iter().enumerate() {
+        for at in group..(group + 8).min(STEP) {
+            // Term fraction: 10 + 10 of the factors and 5 more.
+            let significand = a.significands[0][at] << 5;
+            let (exponent, sign) = (a.exponents[0][at] - drop, a.signs[0][at]);
             for column in 0..8 {
-                let (other, other_exponent, other_negative) = b(group * 8 + at, column);
-                let shift = (largest[column] - exponent - other_exponent + drop).min(31);
-                let term = (significand * other) >> shift;
-                let negative = negative ^ other_negative;
-                sum[column] += (term as i32 ^ negative) - negative;
+                let shift = (largest[column] - exponent - b.exponents[at][column]).min(31);
+                let term = ((significand * b.significands[at][column]) >> shift) as i32;
+                let negative = sign ^ b.signs[at][column];
+                sum[column] += (term ^ negative) - negative;
             }
         }
         for column in 0..8 {
@@ -175,7 +219,9 @@ fn sum_row(
     let mut out = [0f32; 8];
     for column in 0..8 {
         let scale = f64::from_bits(((1023 + largest[column] - rule.fraction) as u64) << 52);
-        out[column] = rule.round.apply(total[column] * scale);
+        let rounded = rule.round.apply(total[column] * scale);
+        // A step before this one may have overflowed; all other terms are finite here.
+        out[column] = if c[column].is_infinite() { c[column] } else { rounded };
     }
     out
 }
@@ -197,24 +243,25 @@ impl Round {
 #[inline(always)]
 fn truncate(value: f64) -> f32 {
     let nearest = value as f32;
-    let too_far = f64::from(nearest).abs() > value.abs();
+    // Rounding to nearest may have gone one too far; below 2^128 not to infinity either.
+    let too_far = f64::from(nearest).abs() > value.abs() && value.abs() < BEYOND_F32;
     f32::from_bits(nearest.to_bits() - u32::from(too_far))
 }
 
 /// Whether an operand is infinite or NaN.
 #[inline(always)]
-fn has_special(tile: &Tile, k: usize) -> bool {
+fn has_special<const K: usize>(tile: &Tile<K>) -> bool {
     let special = |value: f32| u32::from(value.to_bits() & 0x7f80_0000 == 0x7f80_0000);
     let mut found = 0;
     for row in 0..16 {
-        for at in 0..k {
+        for at in 0..K {
             found |= special(tile.a[row][at]);
         }
         for column in 0..8 {
             found |= special(tile.c[row][column]);
         }
     }
-    for at in 0..k {
+    for at in 0..K {
         for column in 0..8 {
             found |= special(tile.b[at][column]);
         }
@@ -223,20 +270,23 @@ fn has_special(tile: &Tile, k: usize) -> bool {
 }
 
 /// The same where an operand is infinite or NaN: such a result follows IEEE 754 (a NaN is canonical), any other is as ever.
-#[inline(never)]
-fn multiply_with_specials(tile: &mut Tile, k: usize, rule: &Rule) {
-    let nan = if rule.round == Round::HalfNearest { half::f16::from_bits(0x7fff).to_f32() } else { f32::from_bits(0x7fff_ffff) };
+fn multiply_with_specials<const K: usize>(tile: &mut Tile<K>, rule: &Rule) {
+    let nan = if rule.round == Round::HalfNearest {
+        half::f16::from_bits(0x7fff).to_f32()
+    } else {
+        f32::from_bits(0x7fff_ffff)
+    };
     let before = tile.clone();
     let mut finite = tile.clone();
     let clean = |value: &mut f32| *value = if value.is_finite() { *value } else { 0.0 };
     finite.a.iter_mut().flatten().for_each(clean);
     finite.b.iter_mut().flatten().for_each(clean);
     finite.c.iter_mut().flatten().for_each(clean);
-    multiply(&mut finite, k, rule);
+    multiply_finite(&mut finite, rule);
     for row in 0..16 {
         for column in 0..8 {
             // Exact products of finite values cannot overflow an f64, so the sum is special exactly where a term is.
-            let products = (0..k).map(|at| f64::from(before.a[row][at]) * f64::from(before.b[at][column]));
+            let products = (0..K).map(|at| f64::from(before.a[row][at]) * f64::from(before.b[at][column]));
             let terms = products.chain([f64::from(before.c[row][column])]);
             let special: f64 = terms.filter(|term| !term.is_finite()).sum();
             tile.c[row][column] = match special {

@@ -12,9 +12,7 @@ pub use fragment::{Fragment, Matrix};
 pub use integer::multiply as multiply_integers;
 
 use super::TensorModel;
-
-/// The widest shared dimension of a floating-point tile.
-pub const MOST_K: usize = 32;
+use crate::lanes::vectorised;
 
 /// The format of A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,32 +35,29 @@ pub enum Sum {
 
 /// The operands of `m16n8kK`, each value widened to f32, which is exact for every input format. B lies as K rows of 8.
 #[derive(Clone, Debug)]
-pub struct Tile {
-    /// A, 16 rows of `k` values.
-    pub a: [[f32; MOST_K]; 16],
-    /// B, `k` rows of 8 values.
-    pub b: [[f32; 8]; MOST_K],
+pub struct Tile<const K: usize> {
+    /// A, 16 rows of K values.
+    pub a: [[f32; K]; 16],
+    /// B, K rows of 8 values.
+    pub b: [[f32; 8]; K],
     /// C, and D afterwards.
     pub c: [[f32; 8]; 16],
 }
 
-impl Tile {
+impl<const K: usize> Tile<K> {
     /// A tile of zeros.
-    pub fn zeros() -> Tile {
-        Tile { a: [[0.0; MOST_K]; 16], b: [[0.0; 8]; MOST_K], c: [[0.0; 8]; 16] }
+    #[inline(always)]
+    pub fn zeros() -> Self {
+        Tile { a: [[0.0; K]; 16], b: [[0.0; 8]; K], c: [[0.0; 8]; 16] }
     }
 
-    /// Replaces C by `A B + C` over the first `k` columns of A and rows of B.
-    #[inline(always)]
-    pub fn multiply(&mut self, k: usize, input: Input, sum: Sum, model: TensorModel) {
-        match exact::Rule::of(k, input, sum, model) {
-            Some(rule) => pulp::Arch::new().dispatch(
+    /// Replaces C by `A B + C`.
+    pub fn multiply(&mut self, input: Input, sum: Sum, model: TensorModel) {
+        match exact::Rule::of(K, input, sum, model) {
+            Some(rule) => exact::multiply(self, &rule),
+            None => vectorised(
                 #[inline(always)]
-                || exact::multiply(self, k, &rule),
-            ),
-            None => pulp::Arch::new().dispatch(
-                #[inline(always)]
-                || native::multiply(self, k, sum),
+                || native::multiply(self, sum),
             ),
         }
     }

@@ -5,13 +5,13 @@ use super::{Sum, Tile, round_to_f16};
 
 /// Replaces `tile.c` by the tile's product plus C.
 #[inline(always)]
-pub(super) fn multiply(tile: &mut Tile, k: usize, sum: Sum) {
+pub(super) fn multiply<const K: usize>(tile: &mut Tile<K>, sum: Sum) {
     for row in 0..16 {
         let mut total = tile.c[row];
-        for at in 0..k {
+        for at in 0..K {
             let factor = tile.a[row][at];
-            for column in 0..8 {
-                total[column] += factor * tile.b[at][column];
+            for (total, other) in total.iter_mut().zip(&tile.b[at]) {
+                *total += factor * other;
             }
         }
         for value in &mut total {
