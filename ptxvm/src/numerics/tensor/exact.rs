@@ -163,11 +163,11 @@ impl<const LINES: usize, const WIDTH: usize> Terms<LINES, WIDTH> {
 
     #[inline(always)]
     fn set(&mut self, line: usize, values: &[f32; WIDTH], least: i32) {
-        for at in 0..WIDTH {
-            let (significand, exponent) = decode(values[at], least);
+        for (at, &value) in values.iter().enumerate() {
+            let (significand, exponent) = decode(value, least);
             self.significands[line][at] = significand >> (23 - INPUT_FRACTION);
             self.exponents[line][at] = exponent;
-            self.signs[line][at] = sign(values[at]);
+            self.signs[line][at] = sign(value);
         }
     }
 }
