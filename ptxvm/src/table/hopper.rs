@@ -172,11 +172,9 @@ fn warpgroups(out: &mut Vec<Form>) {
 fn matrices(out: &mut Vec<Form>) {
     let store = "stmatrix.sync.aligned.m8n8(.x1|.x2|.x4){.trans}{.shared|.shared::cta}.b16";
     refuse(out, "stmatrix does not run on this device", (7, 8, 90), &[store]);
-    let reason = "integer, single-bit, double and sparse matrix operations do not run on this device";
+    let reason = "4-bit, single-bit, sparse and larger double matrix operations do not run on this device";
     let mut texts = Vec::new();
     for (a, b) in [("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8")] {
-        let shapes = "(.m8n8k16|.m16n8k16|.m16n8k32)";
-        texts.push(format!("mma.sync.aligned{shapes}.row.col{{.satfinite}}.s32.{a}.{b}.s32"));
         let shapes = "(.m16n8k32|.m16n8k64)";
         texts
             .push(format!("mma(.sp|.sp::ordered_metadata).sync.aligned{shapes}.row.col{{.satfinite}}.s32.{a}.{b}.s32"));
@@ -194,9 +192,8 @@ fn matrices(out: &mut Vec<Form>) {
     ));
     texts
         .push("mma.sync.aligned(.m8n8k128|.m16n8k128|.m16n8k256).row.col.s32(.b1)(.b1).s32(.xor|.and).popc".to_owned());
-    texts.push(
-        "mma.sync.aligned(.m8n8k4|.m16n8k4|.m16n8k8|.m16n8k16).row.col{.rn|.rz|.rm|.rp}.f64.f64.f64.f64".to_owned(),
-    );
+    texts.push("mma.sync.aligned(.m16n8k4|.m16n8k8|.m16n8k16).row.col{.rn|.rz|.rm|.rp}.f64.f64.f64.f64".to_owned());
+    texts.push("mma.sync.aligned.m8n8k4.row.col(.rz|.rm|.rp).f64.f64.f64.f64".to_owned());
     texts.push("mma.sync.aligned.m8n8k4(.row|.col)(.row|.col)(.f16|.f32).f16.f16(.f16|.f32)".to_owned());
     let sparse = "mma(.sp|.sp::ordered_metadata).sync.aligned";
     texts.push(format!("{sparse}(.m16n8k16|.m16n8k32).row.col(.f16|.f32).f16.f16(.f16|.f32)"));

@@ -39,7 +39,7 @@ pub(super) fn rows(out: &mut Vec<Form>) {
         ampere("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "d:f32*4 a:b32*4 b:b32*2 c:f32*4", |_| {
             float::<8, 4, 2, Tf32, SumF32>
         }),
-        ampere("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "d:f64*2 a:f64*1 b:f64*1 c:f64*2", |_| double),
+        ampere("mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64", "d:f64*2 a:f64*1 b:f64*1 c:f64*2", |_| double),
         ada("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", "d:f32*4 a:b32*4 b:b32*2 c:f32*4", |_| {
             float::<32, 4, 2, E4m3, SumF32>
         }),

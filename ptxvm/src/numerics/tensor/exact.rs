@@ -186,8 +186,8 @@ fn sum_row<const STEP: usize>(c: &[f32; 8], a: &Terms<1, STEP>, b: &Terms<STEP, 
     }
     for at in 0..STEP {
         let exponent = a.exponents[0][at];
-        for column in 0..8 {
-            largest[column] = largest[column].max(exponent + b.exponents[at][column]);
+        for (largest, other) in largest.iter_mut().zip(b.exponents[at]) {
+            *largest = (exponent + other).max(*largest);
         }
     }
     let drop = TERM_FRACTION - rule.fraction;
