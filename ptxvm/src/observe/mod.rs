@@ -2,6 +2,7 @@
 //! without one it is compiled without the calls.
 
 pub mod check;
+pub mod profile;
 
 use crate::memory::Fault;
 use crate::program::{Function, Instruction, Order, Program};
