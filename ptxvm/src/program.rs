@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::numerics::Settings;
 use crate::registers::{Counts, Operands, Registers};
-use crate::table::Form;
+use crate::table::{Form, Role};
 use crate::types::{Scope, Space, Target, Type, Version};
 
 /// A module as loaded: its code, and the data that a device must hold for it.
@@ -192,10 +192,49 @@ pub struct Instruction {
     pub operands: Operands,
     /// `@p` or `@!p`: the predicate's slot, and whether it is negated.
     pub guard: Option<(u16, bool)>,
+    /// What the slots in `operands` hold, one entry for each slot in use. Instructions of one shape share it.
+    pub layout: Arc<[OperandSlot]>,
     /// The table row it was decoded by.
     pub form: &'static Form,
     /// Where to find the rest about it.
     pub site: Site,
+}
+
+/// What a slot of an instruction's operands holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OperandSlot {
+    /// The instruction's type for it: of one element, where the operand is a vector.
+    pub ty: Type,
+    /// The type the register was declared with, which may be wider for `ld`, `st` and `cvt`; of an immediate, `ty`.
+    pub register: Type,
+    /// Written or read.
+    pub role: Role,
+    /// The bank the slot counts in.
+    pub bank: Bank,
+    /// Index in [`Form::operands`]: elements of a vector and both halves of a pair share it.
+    pub operand: u8,
+}
+
+/// A bank of registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bank {
+    /// 32 bits or fewer.
+    Narrow,
+    /// 64 bits.
+    Wide,
+    /// Truth values.
+    Predicate,
+}
+
+impl Bank {
+    /// Where a value of a type lives.
+    pub fn of(ty: Type) -> Bank {
+        match ty {
+            Type::Pred => Bank::Predicate,
+            _ if ty.bits() > 32 => Bank::Wide,
+            _ => Bank::Narrow,
+        }
+    }
 }
 
 /// Where an instruction stands.

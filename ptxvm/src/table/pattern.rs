@@ -86,6 +86,22 @@ impl Pattern {
         (chosen & required == required && mods.types == self.types).then_some(mods)
     }
 
+    /// How many words have to change until `modifiers` are this form's, about.
+    pub(crate) fn misfit(&self, modifiers: &[&str]) -> usize {
+        let known = |word: &&&str| {
+            let group = |group: &Vec<&'static str>| group.contains(word);
+            self.required.iter().any(group)
+                || self.optional.iter().any(group)
+                || Type::from_name(word).is_some_and(|ty| self.types.contains(&ty))
+        };
+        let fit = modifiers.iter().filter(known).count();
+        let missing = |group: &&Vec<&'static str>| !modifiers.iter().any(|word| group.contains(word));
+        let types = modifiers.iter().filter_map(|word| Type::from_name(word)).collect::<Vec<_>>();
+        2 * (modifiers.len() - fit)
+            + self.required.iter().filter(missing).count()
+            + self.types.iter().filter(|ty| !types.contains(ty)).count()
+    }
+
     /// Every combination of choices, spelled with dots, for coverage and documentation.
     pub fn spellings(&self) -> Vec<String> {
         let types: String = self.types.iter().map(|ty| format!(".{}", ty.name())).collect();

@@ -16,7 +16,7 @@ pub struct OperandShape {
 }
 
 /// Whether the instruction writes an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// It writes it.
     Destination,

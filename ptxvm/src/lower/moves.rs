@@ -1,0 +1,191 @@
+//! `mov`: between registers, from constants, special registers and symbols, and between a vector and a whole.
+
+use std::rc::Rc;
+
+use super::body::Body;
+use super::build::{Guard, loose};
+use super::errors::Wrong;
+use super::names::{Symbol, constant, special};
+use super::operands::Place;
+use super::spelling::Decoded;
+use crate::program::{Action, Bank};
+use crate::table::moves::{copy, pack, unpack};
+use crate::text::tree::{Instruction, Operand, OperandKind};
+use crate::types::{Kind, Space, Type};
+
+impl<'t> Body<'_, 't> {
+    /// `mov`, and `cvta` of a symbol.
+    pub(super) fn mov(&mut self, decoded: &Rc<Decoded>, instruction: &'t Instruction, guard: Guard) {
+        self.gathered.slots.clear();
+        let [d, a] = instruction.operands.as_slice() else {
+            let (spelling, found) = (decoded.spelling.clone(), instruction.operands.len());
+            let wrong = Wrong::OperandCount { spelling, expected: "2".to_owned(), found };
+            return self.errors.push(instruction.span.start, wrong);
+        };
+        if let Some(action) = self.move_action(decoded, d, a, guard) {
+            let slots = std::mem::take(&mut self.gathered.slots);
+            self.push(decoded, action, &slots, guard);
+        }
+    }
+
+    fn move_action(
+        &mut self,
+        decoded: &Decoded,
+        d: &'t Operand,
+        a: &'t Operand,
+        guard: Guard,
+    ) -> Option<Action> {
+        let ty = *decoded.mods.types.first()?;
+        let (to, from) = (loose(decoded, 0, guard)?, loose(decoded, 1, guard)?);
+        match (&d.kind, &a.kind) {
+            (OperandKind::Vector(parts), _) => {
+                let part = self.part(ty, parts, d, to)?;
+                parts.iter().try_for_each(|element| self.value_or_sink(element, part, to))?;
+                self.value(a, ty, from)?;
+                Some(Action::Lanes(unpack(ty, parts.len())))
+            }
+            (_, OperandKind::Vector(parts)) => {
+                self.value(d, ty, to)?;
+                let part = self.part(ty, parts, a, from)?;
+                parts.iter().try_for_each(|element| self.value(element, part, from))?;
+                Some(Action::Lanes(pack(ty, parts.len())))
+            }
+            (_, OperandKind::Name(name)) => {
+                if self.register(name).is_some() {
+                    return self.copied(d, a, ty, (to, from));
+                }
+                if let Some((register, found)) = special(name) {
+                    self.value(d, ty, to)?;
+                    if !constant(register) && found == ty {
+                        return Some(Action::Special(register));
+                    }
+                    return self.special_copy(a, (register, found), ty, from, guard);
+                }
+                match self.symbol(name) {
+                    Some(symbol) => self.symbol_copy(d, a, (symbol, 0), ty, (to, from), guard),
+                    None => self.copied(d, a, ty, (to, from)),
+                }
+            }
+            (_, OperandKind::Offset(name, addend)) => match self.symbol(name) {
+                Some(symbol) => self.symbol_copy(d, a, (symbol, *addend), ty, (to, from), guard),
+                None => self.unknown(name, a),
+            },
+            _ => self.copied(d, a, ty, (to, from)),
+        }
+    }
+
+    fn copied(&mut self, d: &'t Operand, a: &'t Operand, ty: Type, (to, from): (Place<'_>, Place<'_>)) -> Option<Action> {
+        self.value(d, ty, to)?;
+        self.value(a, ty, from)?;
+        Some(Action::Lanes(copy(ty)))
+    }
+
+    /// The type of the parts of a vector that makes up a whole.
+    fn part(&mut self, ty: Type, parts: &[Operand], operand: &Operand, place: Place<'_>) -> Option<Type> {
+        let bits = ty.bits().checked_div(parts.len() as u32).filter(|bits| bits * parts.len() as u32 == ty.bits());
+        let part = match bits {
+            Some(8) => Type::B8,
+            Some(16) => Type::B16,
+            Some(32) => Type::B32,
+            _ => return self.wrong(operand, place, "a vector of 2 or 4 parts that fill the whole"),
+        };
+        if ty.kind() != Kind::Bits || !matches!(parts.len(), 2 | 4) {
+            return self.wrong(operand, place, "a register: only `.b16`, `.b32` and `.b64` take vectors");
+        }
+        Some(part)
+    }
+
+    /// A special register's value, cut where the move is narrower (as old programs read `%tid.x` in 16 bits).
+    fn special_copy(
+        &mut self,
+        a: &'t Operand,
+        (register, found): (crate::program::Special, Type),
+        ty: Type,
+        from: Place<'_>,
+        guard: Guard,
+    ) -> Option<Action> {
+        let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed) || ty == found;
+        if !integer || ty.bits() > found.bits() {
+            return self.wrong(a, from, "a register or constant of its type");
+        }
+        let whole = if constant(register) {
+            self.pool.special(Bank::of(found), register)
+        } else {
+            let whole = self.pool.fresh(Bank::of(found));
+            self.read_special(whole, found, register, guard)?;
+            whole
+        };
+        let slot = match (found.bits(), ty.bits()) {
+            (wide, narrow) if wide == narrow => whole,
+            (64, _) => {
+                let low = self.pool.fresh(Bank::Narrow);
+                self.insert("cvt.u32.u64", &[(low, Type::U32), (whole, Type::U64)], guard)?;
+                low
+            }
+            _ => {
+                let low = self.pool.fresh(Bank::Narrow);
+                self.insert("cvt.u16.u32", &[(low, Type::U16), (whole, Type::U32)], guard)?;
+                low
+            }
+        };
+        self.slot(slot, ty, ty, from);
+        Some(Action::Lanes(copy(ty)))
+    }
+
+    /// The address of a symbol.
+    fn symbol_copy(
+        &mut self,
+        d: &'t Operand,
+        a: &'t Operand,
+        (symbol, addend): (Symbol, i64),
+        ty: Type,
+        (to, from): (Place<'_>, Place<'_>),
+        guard: Guard,
+    ) -> Option<Action> {
+        self.value(d, ty, to)?;
+        if !matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed) || ty.bits() < 32 {
+            return self.wrong(a, from, "a register or constant: an address has 32 or 64 bits");
+        }
+        let slot = self.address_value(symbol, addend, ty, guard)?;
+        self.slot(slot, ty, ty, from);
+        Some(Action::Lanes(copy(ty)))
+    }
+
+    /// A register that holds the address of a symbol in its space.
+    pub(super) fn address_value(&mut self, symbol: Symbol, addend: i64, ty: Type, guard: Guard) -> Option<u16> {
+        let bank = Bank::of(ty);
+        let fixed = |start: u32| i64::from(start).wrapping_add(addend) as u64;
+        let wide = match symbol {
+            Symbol::Shared(start) | Symbol::KernelParam(start) => {
+                let bits = if bank == Bank::Narrow { fixed(start) & 0xffff_ffff } else { fixed(start) };
+                return Some(self.pool.constant(bank, bits));
+            }
+            Symbol::Variable(index, _) => self.pool.variable(index, addend),
+            Symbol::Frame(start, Space::Local | Space::Param) => match u32::try_from(fixed(start)) {
+                Ok(offset) => self.pool.local(offset),
+                Err(_) => {
+                    self.errors.push(self.site.span.0, Wrong::Unsupported("an address below the frame"));
+                    return None;
+                }
+            },
+            Symbol::Function(_) => {
+                self.refuse("mov", "the address of a function is taken: indirect calls do not run");
+                return Some(self.pool.constant(bank, 0));
+            }
+            Symbol::FunctionParam(_) => {
+                self.refuse("mov", "the address of a device function's parameter is taken");
+                return Some(self.pool.constant(bank, 0));
+            }
+            Symbol::Opaque | Symbol::Frame(..) => {
+                self.refuse("mov", "textures and surfaces do not run on this device");
+                return Some(self.pool.constant(bank, 0));
+            }
+        };
+        if bank == Bank::Wide {
+            return Some(wide);
+        }
+        let low = self.pool.fresh(Bank::Narrow);
+        self.insert("cvt.u32.u64", &[(low, Type::U32), (wide, Type::U64)], guard)?;
+        Some(low)
+    }
+}
