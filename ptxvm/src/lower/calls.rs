@@ -160,8 +160,7 @@ impl<'t> Body<'_, 't> {
 
     /// Reads a `.reg` parameter on entry.
     pub(super) fn load_argument(&mut self, register: u16, ty: Type, offset: u32) {
-        let address =
-            Address { base: AddressBase::FunctionParam, offset: i64::from(offset), space: Space::Param };
+        let address = Address { base: AddressBase::FunctionParam, offset: i64::from(offset), space: Space::Param };
         self.frame_access(register, ty, address, Role::Destination, None);
     }
 

@@ -151,6 +151,11 @@ impl<'t> Errors<'t> {
         self.problems.len() >= MOST_PROBLEMS
     }
 
+    /// Whether there are any.
+    pub(super) fn any(&self) -> bool {
+        !self.problems.is_empty()
+    }
+
     /// The findings, where there are any.
     pub(super) fn finish(mut self) -> Result<(), CompileError> {
         if self.problems.is_empty() {

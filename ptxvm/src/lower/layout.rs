@@ -47,14 +47,7 @@ pub(super) fn params(tree: &[tree::Param], errors: &mut Errors<'_>) -> (Vec<Para
         };
         let (offset, bytes) = (round_up(end, align), param_bytes(param));
         end = offset.saturating_add(bytes);
-        list.push(Param {
-            name: param.name.text.clone(),
-            ty: param.ty,
-            bytes,
-            offset,
-            align,
-            pointer: param.pointer,
-        });
+        list.push(Param { name: param.name.text.clone(), ty: param.ty, bytes, offset, align, pointer: param.pointer });
     }
     (list, end)
 }
@@ -96,7 +89,8 @@ pub(super) fn initialise(
             }
             Initializer::AddressByte { name: symbol, addend, shift, .. } => {
                 // Bytes of one address come in order; the first of eight stands for all.
-                let whole = (0..8).all(|byte| same_address(variable.init.get(index + byte), symbol, *addend, byte as u32));
+                let whole =
+                    (0..8).all(|byte| same_address(variable.init.get(index + byte), symbol, *addend, byte as u32));
                 match module.symbols.get(symbol.text.as_str()) {
                     Some(Symbol::Variable(index, _)) if *shift == 0 && whole => {
                         addresses.push((bytes.len() as u64, *index, *addend));
@@ -221,18 +215,17 @@ impl<'t> SharedBuilder<'t> {
         }
         let mut ends = vec![0u32; self.functions.len()];
         let mut aligns = vec![1u32; self.functions.len()];
-        for at in 0..self.variables.len() {
-            let align = self.variables[at].align;
-            users[at].iter().for_each(|&root| aligns[root] = aligns[root].max(align));
-            if self.variables[at].dynamic() {
+        for (shared, users) in self.variables.iter_mut().zip(&users) {
+            users.iter().for_each(|&root| aligns[root] = aligns[root].max(shared.align));
+            if shared.dynamic() {
                 continue;
             }
             // Above all that lies in any kernel which reaches it.
-            let start = users[at].iter().map(|&root| ends[root]).max().unwrap_or(0);
-            let offset = round_up(start, align);
-            self.variables[at].offset = Some(offset);
-            let end = offset.saturating_add(self.variables[at].bytes());
-            users[at].iter().for_each(|&root| ends[root] = end);
+            let start = users.iter().map(|&root| ends[root]).max().unwrap_or(0);
+            let offset = round_up(start, shared.align);
+            shared.offset = Some(offset);
+            let end = offset.saturating_add(shared.bytes());
+            users.iter().for_each(|&root| ends[root] = end);
         }
         let dynamic = self.dynamic_starts(&reached, &ends, &aligns);
         let place = |shared: &Shared<'_>| (shared.variable.name.span.start, shared.offset);

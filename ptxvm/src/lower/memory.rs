@@ -109,7 +109,8 @@ impl<'t> Body<'_, 't> {
     /// The width of a load's registers. Where they differ, a load writes the widest, and the others are cut from it.
     fn same_width(&mut self, ty: Type, gathered: &mut Gathered<'t>, _guard: Guard) -> Option<u8> {
         let destination = |slot: &OperandSlot| slot.role == Role::Destination;
-        let widths = || gathered.slots.iter().filter(|(_, slot)| destination(slot)).map(|(_, slot)| slot.register.bits());
+        let widths =
+            || gathered.slots.iter().filter(|(_, slot)| destination(slot)).map(|(_, slot)| slot.register.bits());
         let (least, most) = (widths().min()?, widths().max()?);
         let harmless = ty.kind() != Kind::Signed && (most <= 32 || least > 32);
         if least != most && !harmless {
@@ -149,11 +150,15 @@ impl<'t> Body<'_, 't> {
         let caches = ["ca", "cg", "cs", "lu", "cv", "wb", "wt"].into_iter().find(|word| mods.has(word));
         let spelling = || decoded.spelling.clone();
         let at = self.site.span.0;
-        let conflict = |first: &str, second: &str| {
-            Wrong::Conflict { first: first.to_owned(), second: second.to_owned(), spelling: spelling() }
+        let conflict = |first: &str, second: &str| Wrong::Conflict {
+            first: first.to_owned(),
+            second: second.to_owned(),
+            spelling: spelling(),
         };
         let wrong = match (strong, scope, mods.has("volatile")) {
-            (Some(_), None, _) if !mods.has("mmio") => Some(Wrong::Missing { spelling: spelling(), missing: "a scope" }),
+            (Some(_), None, _) if !mods.has("mmio") => {
+                Some(Wrong::Missing { spelling: spelling(), missing: "a scope" })
+            }
             (None, Some(_), _) => Some(Wrong::Missing { spelling: spelling(), missing: "an order such as `.relaxed`" }),
             (Some(word), ..) if caches.is_some() => Some(conflict(word, caches.unwrap_or_default())),
             (_, _, true) if caches.is_some() => Some(conflict("volatile", caches.unwrap_or_default())),

@@ -28,13 +28,7 @@ impl<'t> Body<'_, 't> {
         }
     }
 
-    fn move_action(
-        &mut self,
-        decoded: &Decoded,
-        d: &'t Operand,
-        a: &'t Operand,
-        guard: Guard,
-    ) -> Option<Action> {
+    fn move_action(&mut self, decoded: &Decoded, d: &'t Operand, a: &'t Operand, guard: Guard) -> Option<Action> {
         let ty = *decoded.mods.types.first()?;
         let (to, from) = (loose(decoded, 0, guard)?, loose(decoded, 1, guard)?);
         match (&d.kind, &a.kind) {
@@ -42,13 +36,13 @@ impl<'t> Body<'_, 't> {
                 let part = self.part(ty, parts, d, to)?;
                 parts.iter().try_for_each(|element| self.value_or_sink(element, part, to))?;
                 self.value(a, ty, from)?;
-                Some(Action::Lanes(unpack(ty, parts.len())))
+                unpack(ty, parts.len()).map(Action::Lanes)
             }
             (_, OperandKind::Vector(parts)) => {
                 self.value(d, ty, to)?;
                 let part = self.part(ty, parts, a, from)?;
                 parts.iter().try_for_each(|element| self.value(element, part, from))?;
-                Some(Action::Lanes(pack(ty, parts.len())))
+                pack(ty, parts.len()).map(Action::Lanes)
             }
             (_, OperandKind::Name(name)) => {
                 if self.register(name).is_some() {
@@ -74,7 +68,13 @@ impl<'t> Body<'_, 't> {
         }
     }
 
-    fn copied(&mut self, d: &'t Operand, a: &'t Operand, ty: Type, (to, from): (Place<'_>, Place<'_>)) -> Option<Action> {
+    fn copied(
+        &mut self,
+        d: &'t Operand,
+        a: &'t Operand,
+        ty: Type,
+        (to, from): (Place<'_>, Place<'_>),
+    ) -> Option<Action> {
         self.value(d, ty, to)?;
         self.value(a, ty, from)?;
         Some(Action::Lanes(copy(ty)))

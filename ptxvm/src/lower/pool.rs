@@ -110,9 +110,10 @@ impl Pool {
 
     /// The sinks: bank and number.
     pub(super) fn sinks(&self) -> impl Iterator<Item = (Bank, u16)> {
-        [Bank::Narrow, Bank::Wide, Bank::Predicate].into_iter().zip(self.sinks).filter_map(|(bank, slot)| {
-            slot.map(|slot| (bank, slot))
-        })
+        [Bank::Narrow, Bank::Wide, Bank::Predicate]
+            .into_iter()
+            .zip(self.sinks)
+            .filter_map(|(bank, slot)| slot.map(|slot| (bank, slot)))
     }
 
     /// How many numbers of each bank are given.
