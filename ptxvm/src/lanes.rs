@@ -246,8 +246,8 @@ pub(crate) fn map4<A: Value, B: Value, C: Value, E: Value, D: Results>(
     );
 }
 
-/// Bit l is `f(a, b)` in lane l.
-#[inline(always)]
+/// Bit l is `f(a, b)` in lane l. One copy for each `f`, whoever calls it: comparisons have many users.
+#[inline(never)]
 pub(crate) fn compared<T: Value>(r: &Registers, a: u16, b: u16, f: impl Fn(T, T) -> bool) -> u32 {
     vectorised(
         #[inline(always)]
