@@ -64,7 +64,7 @@ impl Findings {
     }
 
     /// A kernel begins.
-    pub(super) fn launch(&mut self, program: &Program, function: &Function, grid: [u32; 3], _block: [u32; 3]) {
+    pub(super) fn launch(&mut self, program: &Program, function: &Function, grid: [u32; 3]) {
         self.kernel = function.name.clone();
         self.grid = grid;
         let sizes = program.functions.iter().map(|function| function.code.len() as u32);
@@ -115,8 +115,12 @@ impl Findings {
 
     /// The number of the instruction at `at`.
     pub fn site(&self, at: &At<'_>) -> Site {
-        let index = function_index(at.program, at.function);
-        Site((self.bases.get(index).copied().unwrap_or(0) + at.index) & Site::MASK)
+        self.site_of(function_index(at.program, at.function), at.index)
+    }
+
+    /// The number of an instruction of a function.
+    pub fn site_of(&self, function: u32, index: u32) -> Site {
+        Site((self.bases.get(function as usize).copied().unwrap_or(0) + index) & Site::MASK)
     }
 
     /// The same where there may be no instruction.
@@ -148,8 +152,8 @@ impl Findings {
 }
 
 /// Index of a function in its program.
-fn function_index(program: &Program, function: &Function) -> usize {
-    program.functions.iter().position(|known| std::ptr::eq(known, function)).unwrap_or(usize::MAX)
+fn function_index(program: &Program, function: &Function) -> u32 {
+    program.functions.iter().position(|known| std::ptr::eq(known, function)).map_or(u32::MAX, |at| at as u32)
 }
 
 fn place(program: &Program, instruction: Option<&Instruction>, block: [u32; 3], warp: u32, lanes: u32) -> Place {

@@ -3,16 +3,27 @@
 //! [`Checks`] is one observer that hands each event to the checks that are on. They share [`findings::Findings`], which
 //! counts a finding that comes again instead of reporting it again.
 
+mod copies;
+mod deadlock;
 mod findings;
+mod race;
+mod slots;
+mod synchronisation;
 
 use std::fmt;
 
 pub use findings::{Finding, Findings, Site};
 
+use copies::Copies;
+use race::Race;
+use slots::Slots;
+use synchronisation::Barriers;
+
 use crate::observe::{At, Halt, MemoryAccess, Observer, Sync};
-use crate::program::{Function, Program};
+use crate::program::{Action, Function, Program};
 use crate::registers::Registers;
 use crate::report::{Check, Report, Severity};
+use crate::types::Space;
 
 /// Which checks are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +109,13 @@ impl fmt::Display for Selection {
 pub struct Checks {
     selection: Selection,
     findings: Findings,
+    slots: Slots,
+    /// Threads of a block.
+    threads: u32,
+    race: Option<Box<Race>>,
+    /// Asynccheck, and what racecheck must know of asynchronous copies.
+    copies: Option<Box<Copies>>,
+    barriers: Option<Box<Barriers>>,
 }
 
 impl Checks {
@@ -109,7 +127,16 @@ impl Checks {
     /// The checks of `selection`, for one launch. `replay` is the command, or the settings, that give the same run
     /// again: each report carries it.
     pub fn new(selection: Selection, replay: impl Into<String>) -> Checks {
-        Checks { selection, findings: Findings::new(replay.into()) }
+        let copies = selection.has(Check::Asynccheck) || selection.has(Check::Racecheck);
+        Checks {
+            selection,
+            findings: Findings::new(replay.into()),
+            slots: Slots::default(),
+            threads: 0,
+            race: selection.has(Check::Racecheck).then(|| Box::new(Race::new())),
+            copies: copies.then(|| Box::new(Copies::new(selection.has(Check::Asynccheck)))),
+            barriers: selection.has(Check::Synccheck).then(Box::default),
+        }
     }
 
     /// Which checks are on.
@@ -132,18 +159,78 @@ impl Checks {
 
 impl Observer for Checks {
     fn launch(&mut self, program: &Program, function: &Function, grid: [u32; 3], block: [u32; 3]) {
-        self.findings.launch(program, function, grid, block);
+        self.threads = block.iter().product();
+        self.findings.launch(program, function, grid);
     }
 
-    fn block_begins(&mut self, _block: [u32; 3], _block_index: u64, _shared_bytes: u32) {}
+    fn block_begins(&mut self, _block: [u32; 3], block_index: u64, shared_bytes: u32) {
+        let slot = self.slots.take(block_index);
+        if let Some(race) = &mut self.race {
+            race.begin(slot, block_index, self.threads);
+        }
+        if let Some(copies) = &mut self.copies {
+            copies.begin(slot, block_index, self.threads, shared_bytes);
+        }
+        if let Some(barriers) = &mut self.barriers {
+            barriers.begin(slot, self.threads);
+        }
+    }
 
-    fn block_ends(&mut self, _block_index: u64) {}
+    fn block_ends(&mut self, block_index: u64) {
+        let slot = self.slots.free(block_index);
+        if let Some(barriers) = &mut self.barriers {
+            barriers.end(slot, &mut self.findings);
+        }
+        if let Some(race) = &mut self.race {
+            race.end(slot);
+        }
+        if let Some(copies) = &mut self.copies {
+            copies.end(slot);
+        }
+    }
 
-    fn before(&mut self, _at: &At<'_>, _registers: &Registers) {}
+    fn before(&mut self, at: &At<'_>, registers: &Registers) {
+        if let (Some(barriers), Action::Barrier(barrier)) = (&self.barriers, &at.instruction.action) {
+            barriers.before(at, barrier, registers, &mut self.findings);
+        }
+    }
 
-    fn access(&mut self, _at: &At<'_>, _access: &MemoryAccess<'_>) {}
+    fn access(&mut self, at: &At<'_>, access: &MemoryAccess<'_>) {
+        if !matches!(access.space, Space::Shared | Space::Global) {
+            return;
+        }
+        let slot = self.slots.of(at.block_index);
+        if let Some(copies) = &mut self.copies {
+            copies.access(slot, at, access, &mut self.findings);
+        }
+        if let Some(race) = &mut self.race {
+            let actor = race::actor(slot, self.findings.site(at), at);
+            race.access(actor, access);
+            race.report(at, access, &mut self.findings);
+        }
+    }
 
-    fn sync(&mut self, _at: &At<'_>, _sync: &Sync<'_>) {}
+    fn sync(&mut self, at: &At<'_>, sync: &Sync<'_>) {
+        let slot = self.slots.of(at.block_index);
+        if let Some(copies) = &mut self.copies {
+            match *sync {
+                Sync::CommitGroup => copies.commit(slot, at),
+                Sync::WaitGroup(left) => copies.wait(slot, at, left, |lane, copy| {
+                    if let Some(race) = &mut self.race {
+                        race.landed(slot, at.warp, lane, copy.offset, copy.bytes);
+                    }
+                }),
+                Sync::Exit => copies.exit(slot, at, &mut self.findings),
+                _ => {}
+            }
+        }
+        if let Some(race) = &mut self.race {
+            race.sync(slot, at, sync);
+        }
+        if let Some(barriers) = &mut self.barriers {
+            barriers.sync(slot, at, sync, &mut self.findings);
+        }
+    }
 
     fn halt(&mut self, at: Option<&At<'_>>, halt: &Halt<'_>) {
         match halt {
@@ -156,8 +243,19 @@ impl Observer for Checks {
                 let message = format!("{} access at {:#x}: {:?}", fault.bytes, fault.address, fault.kind);
                 self.stopped(at, fault.kind.word(), message);
             }
-            Halt::Sync { kind, message } => self.stopped(at, kind, (*message).to_owned()),
-            Halt::Deadlock(_) => self.stopped(at, "deadlock", "nothing can run any more".to_owned()),
+            Halt::Sync { kind, message } => match at {
+                Some(at) if self.selection.has(Check::Synccheck) => {
+                    synchronisation::tell(at, kind, message, &mut self.findings);
+                }
+                _ => self.stopped(at, kind, (*message).to_owned()),
+            },
+            Halt::Deadlock(waiting) if self.selection.has(Check::Deadlock) => {
+                deadlock::tell(at, waiting, &mut self.findings);
+            }
+            Halt::Deadlock(waiting) => {
+                let message = format!("nothing can run any more: {} fragments of warps wait", waiting.len());
+                self.stopped(at, "deadlock", message);
+            }
         }
     }
 

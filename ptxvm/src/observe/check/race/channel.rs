@@ -1,0 +1,184 @@
+//! What strong accesses to one place tell each other: release and acquire patterns (PTX ISA, memory consistency model).
+//!
+//! A strong write publishes what its thread knew at its last fence (or knows now, if it releases). A strong read of it
+//! makes that pending, and the reader's next fence (or the read itself, if it acquires) makes it known. Read-modify-write
+//! operations pass on what they read, as the observation order does.
+
+use std::sync::Arc;
+
+use super::clock::{Shared, Stamp, join};
+use super::order::Block;
+use super::shadow::Strength;
+use crate::program::Order;
+use crate::types::Scope;
+
+/// What a place has been told by strong accesses since the last write that broke the chain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Channel {
+    /// The last strong write.
+    last: Stamp,
+    strength: Option<Strength>,
+    /// Published to threads of the writer's own block: (block, what).
+    near: Vec<(u32, Shared)>,
+    /// Published to all.
+    far: Shared,
+    /// The only block that published to all, while it is only one.
+    single: Option<u32>,
+    /// Published by `fence.sc` of any thread in the writers' past.
+    fenced: Shared,
+    /// Strong reads of the last write: what they order, it is ordered before. (moment, lanes)
+    seen: Vec<(Stamp, u32)>,
+    /// Writes of the same value that were concurrent. (moment, lanes)
+    pub(super) twins: Vec<(Stamp, u32)>,
+}
+
+/// The most readers and twins that a channel remembers. Forgetting one can only hide a race.
+const REMEMBERED: usize = 64;
+
+/// A strong access of one lane.
+#[derive(Clone, Copy)]
+pub(super) struct Strong {
+    pub(super) warp: u32,
+    pub(super) lane: u32,
+    pub(super) stamp: Stamp,
+    pub(super) strength: Strength,
+    pub(super) acquires: bool,
+    pub(super) releases: bool,
+    /// `red` reads too, but forms no acquire pattern.
+    pub(super) learns: bool,
+}
+
+/// The strength of an access.
+pub(super) fn strength(order: Order) -> Strength {
+    match order {
+        Order::Weak => Strength::Weak,
+        Order::Volatile => Strength::Device,
+        Order::Relaxed(scope) | Order::Acquire(scope) | Order::Release(scope) | Order::AcquireRelease(scope) => {
+            of(scope)
+        }
+    }
+}
+
+/// Without clusters, a cluster is a block; on one device, the system is the device.
+pub(super) fn of(scope: Scope) -> Strength {
+    match scope {
+        Scope::Cta | Scope::Cluster => Strength::Block,
+        Scope::Gpu | Scope::System => Strength::Device,
+    }
+}
+
+/// (acquires, releases)
+pub(super) fn sides(order: Order) -> (bool, bool) {
+    match order {
+        Order::Acquire(_) => (true, false),
+        Order::Release(_) => (false, true),
+        Order::AcquireRelease(_) => (true, true),
+        Order::Weak | Order::Volatile | Order::Relaxed(_) => (false, false),
+    }
+}
+
+/// Adds lanes to a short list of moments.
+pub(super) fn remember(list: &mut Vec<(Stamp, u32)>, stamp: Stamp, lane: u32) {
+    let moment = stamp.of_lane(0);
+    if let Some((_, lanes)) = list.iter_mut().find(|(known, _)| *known == moment) {
+        *lanes |= 1 << lane;
+    } else if list.len() < REMEMBERED {
+        list.push((moment, 1 << lane));
+    }
+}
+
+impl Channel {
+    /// What a strong write that published nothing leaves for its readers to note themselves in.
+    pub(super) fn of_write(write: Stamp, strength: Strength) -> Channel {
+        Channel { last: write, strength: Some(strength), ..Channel::default() }
+    }
+
+    /// A weak write: nothing can be learnt from it.
+    pub(super) fn reset(&mut self) {
+        if self.strength.is_some() || !self.twins.is_empty() {
+            *self = Channel::default();
+        }
+    }
+
+    /// Strong reads of the last write.
+    pub(super) fn seen(&self) -> &[(Stamp, u32)] {
+        &self.seen
+    }
+
+    /// A strong read by a thread of `block`, of what was written last.
+    pub(super) fn read(&mut self, block: &mut Block, access: Strong) {
+        let same_block = self.last.serial() == block.serial;
+        if !self.strength.is_some_and(|writer| writer.meets(access.strength, same_block)) {
+            return;
+        }
+        remember(&mut self.seen, access.stamp, access.lane);
+        if !access.learns {
+            return;
+        }
+        let mut near = self.near.iter().find(|(serial, _)| *serial == block.serial).and_then(|(_, what)| what.clone());
+        if self.single == Some(block.serial) {
+            join(&mut near, &self.far);
+        }
+        if near.is_none() && self.far.is_none() && self.fenced.is_none() {
+            return;
+        }
+        let own = &mut block.warps[access.warp as usize].lanes_mut()[access.lane as usize];
+        join(&mut own.fenced, &self.fenced);
+        if access.acquires {
+            join(&mut own.known, &near);
+            if access.strength == Strength::Device {
+                join(&mut own.known, &self.far);
+            }
+        } else {
+            join(&mut own.pending_block, &near);
+            join(&mut own.pending_device, &self.far);
+        }
+    }
+
+    /// A strong write by a thread of `block`; `chained` where it read the last one in the same step.
+    pub(super) fn write(&mut self, block: &Block, access: Strong, chained: bool) {
+        let same_block = self.last.serial() == block.serial;
+        let meets = self.strength.is_some_and(|writer| writer.meets(access.strength, same_block));
+        // A thread's own release stands before its later strong writes, too.
+        if !(meets && (chained || self.last.thread() == access.stamp.thread())) {
+            (self.near, self.far, self.single, self.fenced) = (Vec::new(), None, None, None);
+        }
+        self.seen.clear();
+        self.twins.clear();
+        (self.last, self.strength) = (access.stamp, Some(access.strength));
+        join(&mut self.fenced, &block.fenced(access.warp, access.lane));
+        let lanes = block.warps[access.warp as usize].lanes.as_deref();
+        let own = lanes.map(|lanes| &lanes[access.lane as usize]);
+        let mut near = own.and_then(|own| own.release_block.clone());
+        let mut far = own.and_then(|own| own.release_device.clone());
+        if access.releases {
+            let now = Some(block.knowledge(access.warp, access.lane));
+            if access.strength == Strength::Device {
+                far.clone_from(&now);
+            }
+            near = now;
+        }
+        if far.is_some() {
+            let first = self.far.is_none();
+            self.single = (first || self.single == Some(block.serial)).then_some(block.serial);
+            join(&mut self.far, &far);
+        }
+        let differs = match (&near, &far) {
+            (Some(near), Some(far)) => !Arc::ptr_eq(near, far),
+            (near, _) => near.is_some(),
+        };
+        if differs {
+            match self.near.iter_mut().find(|(serial, _)| *serial == block.serial) {
+                Some((_, what)) => join(what, &near),
+                None => self.near.push((block.serial, near)),
+            }
+        }
+    }
+
+    /// Whether a strong write publishes anything.
+    pub(super) fn tells(block: &Block, access: Strong) -> bool {
+        let lanes = block.warps[access.warp as usize].lanes.as_deref();
+        let own = lanes.is_some_and(|lanes| lanes[access.lane as usize].release_block.is_some());
+        access.releases || own || block.fenced(access.warp, access.lane).is_some()
+    }
+}
