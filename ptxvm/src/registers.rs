@@ -84,6 +84,14 @@ impl Registers {
         self.base = base;
     }
 
+    /// Forgets all values, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.narrow.clear();
+        self.wide.clear();
+        self.predicates.clear();
+        self.base = Base::default();
+    }
+
     /// The window.
     pub fn base(&self) -> Base {
         self.base

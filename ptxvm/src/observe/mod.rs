@@ -171,6 +171,8 @@ pub trait Observer {
     fn sync(&mut self, at: &At<'_>, sync: &Sync<'_>) {}
     /// A branch was taken: lanes that jump, of those in `At::mask`.
     fn branch(&mut self, at: &At<'_>, taken: u32) {}
+    /// A use of a synchronising instruction that is wrong, and with which the hardware goes on: kind and sentence.
+    fn misuse(&mut self, at: &At<'_>, kind: &'static str, message: &str) {}
     /// The launch stops.
     fn halt(&mut self, at: Option<&At<'_>>, halt: &Halt<'_>) {}
     /// The kernel has ended.
