@@ -1,4 +1,5 @@
-//! One `mma` on registers in each model. `cargo bench -p warpweft-ptxvm --bench tensor`
+//! One `mma` on registers in each model. `cargo bench -p warpweft-benches --bench tensor`
+#![forbid(unsafe_code)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use warpweft_ptxvm::numerics::{Settings, TensorModel};
