@@ -4,8 +4,6 @@
 //! makes that pending, and the reader's next fence (or the read itself, if it acquires) makes it known. Read-modify-write
 //! operations pass on what they read, as the observation order does.
 
-use std::sync::Arc;
-
 use super::clock::{Shared, Stamp, join};
 use super::order::Block;
 use super::shadow::Strength;
@@ -40,6 +38,7 @@ const REMEMBERED: usize = 64;
 pub(super) struct Strong {
     pub(super) warp: u32,
     pub(super) lane: u32,
+    /// Without its lane.
     pub(super) stamp: Stamp,
     pub(super) strength: Strength,
     pub(super) acquires: bool,
@@ -140,45 +139,41 @@ impl Channel {
         let same_block = self.last.serial() == block.serial;
         let meets = self.strength.is_some_and(|writer| writer.meets(access.strength, same_block));
         // A thread's own release stands before its later strong writes, too.
-        if !(meets && (chained || self.last.thread() == access.stamp.thread())) {
+        if !(meets && (chained || self.last.thread() == access.stamp.of_lane(access.lane).thread())) {
             (self.near, self.far, self.single, self.fenced) = (Vec::new(), None, None, None);
         }
         self.seen.clear();
         self.twins.clear();
-        (self.last, self.strength) = (access.stamp, Some(access.strength));
-        join(&mut self.fenced, &block.fenced(access.warp, access.lane));
+        (self.last, self.strength) = (access.stamp.of_lane(access.lane), Some(access.strength));
+        block.join_fenced(&mut self.fenced, access.warp, access.lane);
         let lanes = block.warps[access.warp as usize].lanes.as_deref();
         let own = lanes.map(|lanes| &lanes[access.lane as usize]);
-        let mut near = own.and_then(|own| own.release_block.clone());
-        let mut far = own.and_then(|own| own.release_device.clone());
+        let mut near = own.map(|own| own.release_block.clone()).unwrap_or_default();
+        let mut far = own.map(|own| own.release_device.clone()).unwrap_or_default();
         if access.releases {
-            let now = Some(block.knowledge(access.warp, access.lane));
+            near = block.knowledge(access.warp, access.lane);
             if access.strength == Strength::Device {
-                far.clone_from(&now);
+                far = near.clone();
             }
-            near = now;
         }
-        if far.is_some() {
+        if !far.is_nothing() {
             let first = self.far.is_none();
             self.single = (first || self.single == Some(block.serial)).then_some(block.serial);
-            join(&mut self.far, &far);
+            far.join_to(&mut self.far, block.serial, access.warp, access.lane);
         }
-        let differs = match (&near, &far) {
-            (Some(near), Some(far)) => !Arc::ptr_eq(near, far),
-            (near, _) => near.is_some(),
-        };
-        if differs {
-            match self.near.iter_mut().find(|(serial, _)| *serial == block.serial) {
-                Some((_, what)) => join(what, &near),
-                None => self.near.push((block.serial, near)),
-            }
+        if !near.is_nothing() && !near.same(&far) {
+            let at = self.near.iter().position(|(serial, _)| *serial == block.serial).unwrap_or_else(|| {
+                self.near.push((block.serial, None));
+                self.near.len() - 1
+            });
+            near.join_to(&mut self.near[at].1, block.serial, access.warp, access.lane);
         }
     }
 
     /// Whether a strong write publishes anything.
     pub(super) fn tells(block: &Block, access: Strong) -> bool {
         let lanes = block.warps[access.warp as usize].lanes.as_deref();
-        let own = lanes.is_some_and(|lanes| lanes[access.lane as usize].release_block.is_some());
-        access.releases || own || block.fenced(access.warp, access.lane).is_some()
+        let own = lanes.is_some_and(|lanes| !lanes[access.lane as usize].release_block.is_nothing());
+        access.releases || own || block.has_fenced(access.warp, access.lane)
     }
 }

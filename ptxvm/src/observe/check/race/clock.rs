@@ -6,8 +6,11 @@
 
 use std::sync::Arc;
 
+use bytemuck::Zeroable;
+
 /// When and by whom: tick, block, warp, lane in one word. Zero is "never".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
+#[repr(transparent)]
 pub(super) struct Stamp(u64);
 
 impl Stamp {
@@ -100,6 +103,11 @@ impl Clock {
         let from = self.entries.partition_point(|&(who, _)| who < Who::block(serial));
         let of_block = self.entries[from..].iter().take_while(|(who, _)| who.serial() == serial);
         of_block.filter(|(who, _)| who.includes(warp, lane)).map(|&(_, tick)| tick).max().unwrap_or(0)
+    }
+
+    /// Up to which tick it has an entry of just this.
+    pub(super) fn of(&self, who: Who) -> u32 {
+        self.entries.binary_search_by_key(&who, |&(known, _)| known).map_or(0, |at| self.entries[at].1)
     }
 
     /// Knows of `who` up to `tick` at least.

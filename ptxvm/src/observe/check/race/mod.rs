@@ -179,24 +179,46 @@ impl Race {
             return &[];
         }
         let strength = channel::strength(access.order);
-        if strength == Strength::Weak {
-            let mut touch =
-                Touch { view: block.view(actor.warp), actor, access, strength, conflicts: &mut self.conflicts };
-            match access.kind {
-                AccessKind::Read | AccessKind::AsyncRead => bits(access.mask).for_each(|lane| touch.read(shadow, lane)),
-                AccessKind::Write | AccessKind::AsyncIssue => {
-                    bits(access.mask).for_each(|lane| touch.write(shadow, lane));
+        let (acquires, releases) = channel::sides(access.order);
+        let (writes, reads) = match access.kind {
+            AccessKind::Read | AccessKind::AsyncRead => (0, access.mask),
+            AccessKind::Write | AccessKind::AsyncIssue => (access.mask, 0),
+            AccessKind::Atomic => (access.mask & access.wrote, access.mask & !access.wrote),
+            AccessKind::AsyncWrite => return &[],
+        };
+        let conflicts = &mut self.conflicts;
+        let now = Stamp::new(block.warps[actor.warp as usize].now, block.serial, actor.warp, 0);
+        let learns = actor.returns && access.kind != AccessKind::Write;
+        let mut strong = Strong { warp: actor.warp, lane: 0, stamp: now, strength, acquires, releases, learns };
+        if !acquires && !releases {
+            let mut touch = Touch { view: block.view(actor.warp), actor, access, strength, conflicts, told: 0 };
+            touch.lanes(shadow, reads, false);
+            touch.lanes(shadow, writes, true);
+            let told = touch.told;
+            for lane in bits(if strength == Strength::Weak { 0 } else { access.mask }) {
+                strong.lane = lane;
+                if told >> lane & 1 == 1 {
+                    learn(block, shadow, access, strong);
                 }
-                AccessKind::Atomic | AccessKind::AsyncWrite => {}
+                if writes >> lane & 1 == 1 {
+                    publish(block, shadow, access, strong);
+                }
             }
-        } else {
-            // Lanes go one after the other: each sees what the one before published.
-            for lane in bits(access.mask) {
-                strong(block, shadow, &mut self.conflicts, actor, access, lane);
+            return &self.conflicts;
+        }
+        // Lanes go one after the other: each is ordered after what the one before published.
+        for lane in bits(access.mask) {
+            strong.lane = lane;
+            learn(block, shadow, access, strong);
+            let mut touch = Touch { view: block.view(actor.warp), actor, access, strength, conflicts, told: 0 };
+            touch.lanes(shadow, reads & 1 << lane, false);
+            touch.lanes(shadow, writes & 1 << lane, true);
+            if writes >> lane & 1 == 1 {
+                publish(block, shadow, access, strong);
             }
-            if channel::sides(access.order).1 {
-                block.warps[actor.warp as usize].now = self.ticks.next();
-            }
+        }
+        if releases {
+            block.warps[actor.warp as usize].now = self.ticks.next();
         }
         &self.conflicts
     }
@@ -217,41 +239,26 @@ pub(super) fn actor(slot: usize, site: Site, at: &At<'_>) -> Actor {
     Actor { slot, warp: at.warp, site: site.0, non_coherent, returns }
 }
 
-/// A strong access of one lane.
-fn strong(
-    block: &mut Block,
-    shadow: &mut Shadow,
-    conflicts: &mut Vec<Conflict>,
-    actor: Actor,
-    access: &MemoryAccess<'_>,
-    lane: u32,
-) {
-    let strength = channel::strength(access.order);
-    let (acquires, releases) = channel::sides(access.order);
-    let atomic = access.kind == AccessKind::Atomic;
-    let writes = access.kind == AccessKind::Write || atomic && access.wrote >> lane & 1 == 1;
-    let stamp = Stamp::new(block.warps[actor.warp as usize].now, block.serial, actor.warp, lane);
-    let strong = Strong { warp: actor.warp, lane, stamp, strength, acquires, releases, learns: actor.returns };
-    let address = access.addresses[lane as usize];
-    if access.kind == AccessKind::Read || atomic {
-        let (cells, channels, _) = shadow.cells(address, access.bytes);
-        for cell in cells.iter_mut().filter(|cell| cell.writer.strength() != Strength::Weak) {
-            if !writes && cell.channel == 0 {
-                Shadow::channel(channels, cell, Channel::of_write(cell.write, cell.writer.strength()));
-            }
-            channels[cell.channel as usize].read(block, strong);
-        }
-    }
-    let mut touch = Touch { view: block.view(actor.warp), actor, access, strength, conflicts };
-    if !writes {
-        touch.read(shadow, lane);
+/// A strong access of one lane reads what was published at its place.
+fn learn(block: &mut Block, shadow: &mut Shadow, access: &MemoryAccess<'_>, strong: Strong) {
+    if access.kind == AccessKind::Write {
         return;
     }
-    touch.write(shadow, lane);
+    let (cells, channels) = shadow.cells(access.addresses[strong.lane as usize], access.bytes);
+    for cell in cells.iter_mut().filter(|cell| cell.writer.strength() != Strength::Weak) {
+        if access.kind == AccessKind::Read && cell.channel == 0 {
+            Shadow::channel(channels, cell, Channel::of_write(cell.write, cell.writer.strength()));
+        }
+        channels[cell.channel as usize].read(block, strong);
+    }
+}
+
+/// A strong write of one lane publishes what there is to publish.
+fn publish(block: &Block, shadow: &mut Shadow, access: &MemoryAccess<'_>, strong: Strong) {
     let tells = Channel::tells(block, strong);
-    let (cells, channels, _) = shadow.cells(address, access.bytes);
+    let (cells, channels) = shadow.cells(access.addresses[strong.lane as usize], access.bytes);
     for cell in cells.iter_mut().filter(|cell| tells || cell.channel != 0) {
         let at = Shadow::channel(channels, cell, Channel::default());
-        channels[at].write(block, strong, atomic);
+        channels[at].write(block, strong, access.kind == AccessKind::Atomic);
     }
 }

@@ -69,15 +69,55 @@ pub(super) struct Lane {
     /// What it knows beside its warp and block.
     pub(super) known: Shared,
     /// What its strong writes publish to its block: its knowledge at its last fence.
-    pub(super) release_block: Shared,
+    pub(super) release_block: Published,
     /// The same to all threads: at its last fence of device scope.
-    pub(super) release_device: Shared,
+    pub(super) release_device: Published,
     /// What it has read from strong writes of its block, and knows once it executes a fence.
     pub(super) pending_block: Shared,
     /// The same from other blocks: it takes a fence of device scope.
     pub(super) pending_device: Shared,
     /// As [`Block::fenced`].
     pub(super) fenced: Shared,
+    /// Its own accesses up to this tick are published so, too.
+    fenced_tick: u32,
+}
+
+/// What a lane knew at some moment, itself included. The lanes of a warp mostly know the same, and share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Published {
+    /// Of all others; `None` where nothing is published.
+    base: Shared,
+    /// Its own accesses up to here.
+    tick: u32,
+}
+
+impl Published {
+    /// Nothing is published.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.base.is_none()
+    }
+
+    /// Whether the two are of the same moment.
+    pub(super) fn same(&self, other: &Published) -> bool {
+        let bases = self.base.as_ref().zip(other.base.as_ref());
+        self.tick == other.tick && bases.is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// Adds it to what is known, as published by this lane.
+    pub(super) fn join_to(&self, into: &mut Shared, serial: u32, warp: u32, lane: u32) {
+        if self.base.is_some() {
+            join(into, &self.base);
+            raise(into, Who::lane(serial, warp, lane), self.tick);
+        }
+    }
+}
+
+/// Adds one entry to what is known.
+fn raise(into: &mut Shared, who: Who, tick: u32) {
+    let clock = into.get_or_insert_with(Arc::default);
+    if clock.of(who) < tick {
+        Arc::make_mut(clock).raise(who, tick);
+    }
 }
 
 /// Lanes that came to a barrier and went on: what they had done by then.
@@ -160,11 +200,30 @@ impl Warp {
         self.lanes.get_or_insert_with(Box::default)
     }
 
-    /// What any of the lanes in `mask` has, of one kind.
-    fn gather(&self, mask: u32, of: impl Fn(&Lane) -> &Shared) -> Shared {
+    /// What any of the lanes in `mask` knows of its own.
+    fn known(&self, mask: u32) -> Shared {
         let mut all = None;
         if let Some(lanes) = &self.lanes {
-            bits(mask).for_each(|lane| join(&mut all, of(&lanes[lane as usize])));
+            bits(mask).for_each(|lane| join(&mut all, &lanes[lane as usize].known));
+        }
+        all
+    }
+
+    /// What any of them has seen published by `fence.sc`.
+    fn fenced(&self, serial: u32, warp: u32, mask: u32) -> Shared {
+        let Some(lanes) = &self.lanes else { return None };
+        let mut all = None;
+        bits(mask).for_each(|lane| join(&mut all, &lanes[lane as usize].fenced));
+        let tick = |lane: u32| lanes[lane as usize].fenced_tick;
+        let mut ticks = bits(mask).map(tick);
+        let first = ticks.next().unwrap_or(0);
+        if mask == self.live && ticks.all(|tick| tick == first) {
+            if first > 0 {
+                raise(&mut all, Who::warp(serial, warp), first);
+            }
+        } else {
+            let own = bits(mask).filter(|&lane| tick(lane) > 0);
+            own.for_each(|lane| raise(&mut all, Who::lane(serial, warp, lane), tick(lane)));
         }
         all
     }
@@ -219,13 +278,18 @@ impl Block {
         self.warps[warp as usize].live &= !mask;
     }
 
-    /// All that a lane knows, and its own accesses so far.
-    pub(super) fn knowledge(&self, warp: u32, lane: u32) -> Arc<Clock> {
+    /// All that a lane knows now, and its own accesses so far.
+    pub(super) fn knowledge(&self, warp: u32, lane: u32) -> Published {
+        let of = &self.warps[warp as usize];
+        let own = of.lanes.as_ref().and_then(|lanes| lanes[lane as usize].known.clone());
+        Published { base: Some(Arc::new(self.base(warp, &own))), tick: of.now }
+    }
+
+    /// What a lane of a warp knows that has learnt `own` alone.
+    fn base(&self, warp: u32, own: &Shared) -> Clock {
         let of = &self.warps[warp as usize];
         let mut all = self.far.clone();
-        if let Some(lanes) = &of.lanes {
-            join(&mut all, &lanes[lane as usize].known);
-        }
+        join(&mut all, own);
         let mut clock = all.map(Arc::unwrap_or_clone).unwrap_or_default();
         clock.raise(Who::block(self.serial), self.floor);
         for other in 0..self.warps.len() as u32 {
@@ -233,16 +297,15 @@ impl Block {
                 clock.raise(Who::warp(self.serial, other), of.knows[other as usize]);
             }
         }
-        clock.raise(Who::lane(self.serial, warp, lane), of.now);
-        Arc::new(clock)
+        clock
     }
 
     /// `bar.warp.sync` of the lanes in `mask`: each knows what each did and knows.
     pub(super) fn warp_barrier(&mut self, warp: u32, mask: u32, ticks: &mut Ticks) {
         let serial = self.serial;
         let of = &mut self.warps[warp as usize];
-        let mut known = of.gather(mask, |lane| &lane.known);
-        let fenced = of.gather(mask, |lane| &lane.fenced);
+        let mut known = of.known(mask);
+        let fenced = of.fenced(serial, warp, mask);
         let tick = ticks.next();
         if mask & of.live == of.live {
             of.knows[warp as usize] = tick - 1;
@@ -257,6 +320,7 @@ impl Block {
             for lane in bits(mask) {
                 lanes[lane as usize].known.clone_from(&known);
                 lanes[lane as usize].fenced.clone_from(&fenced);
+                lanes[lane as usize].fenced_tick = 0;
             }
         }
     }
@@ -278,8 +342,8 @@ impl Block {
             whole: mask & of.live == of.live,
             tick: of.now,
             knows: of.knows,
-            known: of.gather(mask, |lane| &lane.known),
-            fenced: of.gather(mask, |lane| &lane.fenced),
+            known: of.known(mask),
+            fenced: of.fenced(self.serial, warp, mask),
         }
     }
 
@@ -303,12 +367,13 @@ impl Block {
     fn full_barrier(&mut self, ticks: &mut Ticks) {
         let tick = ticks.next();
         self.floor = tick - 1;
-        for warp in &mut self.warps {
+        for (number, warp) in self.warps.iter_mut().enumerate() {
             (warp.now, warp.knows) = (tick, [tick - 1; WARPS]);
+            join(&mut self.fenced, &warp.fenced(self.serial, number as u32, warp.live));
             let Some(lanes) = &mut warp.lanes else { continue };
             for lane in lanes.iter_mut() {
                 join(&mut self.far, &lane.known.take());
-                join(&mut self.fenced, &lane.fenced.take());
+                (lane.fenced, lane.fenced_tick) = (None, 0);
             }
         }
         let own = self.far.as_ref().is_some_and(|far| far.known_of(self.serial));
@@ -380,6 +445,9 @@ impl Block {
     pub(super) fn fence(&mut self, warp: u32, mask: u32, scope: Strength, sequential: bool, ticks: &mut Ticks) {
         let device = scope == Strength::Device;
         let published = self.fenced.clone();
+        let tick = self.warps[warp as usize].now;
+        // Lanes that know the same publish the same.
+        let mut last: Option<(Shared, Shared)> = None;
         for lane in bits(mask) {
             let own = &mut self.warps[warp as usize].lanes_mut()[lane as usize];
             let pending = own.pending_block.take();
@@ -393,25 +461,46 @@ impl Block {
                 let fenced = own.fenced.take();
                 join(&mut own.known, &fenced);
             }
-            let knowledge = Some(self.knowledge(warp, lane));
+            let known = own.known.clone();
+            let base = match last {
+                Some((of, base)) if same(&of, &known) => base,
+                _ => Some(Arc::new(self.base(warp, &known))),
+            };
             let own = &mut self.warps[warp as usize].lanes_mut()[lane as usize];
-            own.release_block.clone_from(&knowledge);
+            own.release_block = Published { base: base.clone(), tick };
             if device {
-                own.release_device.clone_from(&knowledge);
+                own.release_device = own.release_block.clone();
             }
             if device && sequential {
-                own.fenced = knowledge;
+                (own.fenced, own.fenced_tick) = (base.clone(), tick);
             }
+            last = Some((known, base));
         }
         self.warps[warp as usize].now = ticks.next();
     }
 
-    /// What a lane has seen published by `fence.sc` in its past.
-    pub(super) fn fenced(&self, warp: u32, lane: u32) -> Shared {
-        let mut all = self.fenced.clone();
-        if let Some(lanes) = &self.warps[warp as usize].lanes {
-            join(&mut all, &lanes[lane as usize].fenced);
+    /// Adds what a lane has seen published by `fence.sc` in its past.
+    pub(super) fn join_fenced(&self, into: &mut Shared, warp: u32, lane: u32) {
+        join(into, &self.fenced);
+        let Some(lanes) = &self.warps[warp as usize].lanes else { return };
+        let own = &lanes[lane as usize];
+        join(into, &own.fenced);
+        if own.fenced_tick > 0 {
+            raise(into, Who::lane(self.serial, warp, lane), own.fenced_tick);
         }
-        all
+    }
+
+    /// Whether there is any.
+    pub(super) fn has_fenced(&self, warp: u32, lane: u32) -> bool {
+        let lanes = self.warps[warp as usize].lanes.as_ref();
+        self.fenced.is_some() || lanes.is_some_and(|lanes| lanes[lane as usize].fenced.is_some())
+    }
+}
+
+fn same(a: &Shared, b: &Shared) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
     }
 }

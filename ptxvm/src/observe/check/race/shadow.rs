@@ -4,13 +4,15 @@
 //! touched by bytes gets a cell per byte. So neighbours that two lanes write are never taken for one place.
 
 use std::collections::HashMap;
-use std::ops::Range;
+
+use bytemuck::Zeroable;
 
 use super::channel::Channel;
 use super::clock::Stamp;
 
 /// What is known of one cell.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Zeroable)]
+#[repr(C)]
 pub(super) struct Cell {
     /// The last write.
     pub(super) write: Stamp,
@@ -35,7 +37,8 @@ pub(super) struct Cell {
 }
 
 /// An instruction's number with how it accessed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
+#[repr(transparent)]
 pub(super) struct Mark(u32);
 
 impl Mark {
@@ -96,11 +99,22 @@ impl Strength {
     }
 }
 
+/// A page of the shadow.
 #[derive(Debug)]
-struct Page {
+pub(super) struct Page {
     /// A cell is `1 << shift` bytes.
-    shift: u32,
+    pub(super) shift: u32,
     cells: Vec<Cell>,
+}
+
+impl Page {
+    /// The cells of `bytes` bytes at `address`, which is in this page.
+    #[inline(always)]
+    pub(super) fn cells(&mut self, address: u64, bytes: u32) -> &mut [Cell] {
+        let first = (address >> self.shift) as usize & (self.cells.len() - 1);
+        let last = (first + ((bytes >> self.shift) as usize).max(1)).min(self.cells.len());
+        &mut self.cells[first..last]
+    }
 }
 
 /// The cells of a memory.
@@ -134,10 +148,16 @@ impl Shadow {
         self.channels.truncate(1);
     }
 
-    /// The cells of `bytes` bytes at `address`, all channels, and the size of a cell as a power of two.
+    /// The number of the page that an address is in.
     #[inline(always)]
-    pub(super) fn cells(&mut self, address: u64, bytes: u32) -> (&mut [Cell], &mut Vec<Channel>, u32) {
-        let tag = address >> self.bits;
+    pub(super) fn tag(&self, address: u64) -> u64 {
+        address >> self.bits
+    }
+
+    /// The page of an address, fine enough for an access of so many bytes, and all channels.
+    #[inline(always)]
+    pub(super) fn page(&mut self, address: u64, bytes: u32) -> (&mut Page, &mut Vec<Channel>) {
+        let tag = self.tag(address);
         let slot = (tag & 63) as usize;
         let page = if self.recent[slot].0 == tag + 1 {
             self.recent[slot].1
@@ -150,10 +170,13 @@ impl Shadow {
         if wanted < self.pages[page as usize].shift {
             self.refine(page as usize, wanted);
         }
-        let offset = address & ((1 << self.bits) - 1);
-        let page = &mut self.pages[page as usize];
-        let range = range(offset, bytes, page.shift, page.cells.len());
-        (&mut page.cells[range], &mut self.channels, page.shift)
+        (&mut self.pages[page as usize], &mut self.channels)
+    }
+
+    /// The cells of one access, and all channels.
+    pub(super) fn cells(&mut self, address: u64, bytes: u32) -> (&mut [Cell], &mut Vec<Channel>) {
+        let (page, channels) = self.page(address, bytes);
+        (page.cells(address, bytes), channels)
     }
 
     #[cold]
@@ -162,7 +185,7 @@ impl Shadow {
         let page = *self.index.entry(tag).or_insert(next);
         if page == next {
             let shift = natural(address, bytes);
-            self.pages.push(Page { shift, cells: vec![Cell::default(); 1 << (self.bits - shift)] });
+            self.pages.push(Page { shift, cells: bytemuck::zeroed_vec(1 << (self.bits - shift)) });
         }
         page
     }
@@ -204,13 +227,6 @@ fn natural(address: u64, bytes: u32) -> u32 {
     (address | u64::from(bytes)).trailing_zeros().min(COARSEST)
 }
 
-#[inline(always)]
-fn range(offset: u64, bytes: u32, shift: u32, cells: usize) -> Range<usize> {
-    let first = (offset >> shift) as usize;
-    let count = ((bytes >> shift) as usize).max(1);
-    first.min(cells)..(first + count).min(cells)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,18 +234,18 @@ mod tests {
     #[test]
     fn a_page_is_as_fine_as_its_narrowest_access() {
         let mut shadow = Shadow::new(12);
-        let (cells, _, shift) = shadow.cells(0x1000, 16);
-        assert_eq!((cells.len(), shift), (1, 4));
+        let (cells, _) = shadow.cells(0x1000, 16);
+        assert_eq!(cells.len(), 1);
         cells[0].write = Stamp::new(5, 0, 0, 3);
-        let (cells, _, shift) = shadow.cells(0x1002, 2);
-        assert_eq!((cells.len(), shift), (1, 1));
+        let (cells, _) = shadow.cells(0x1002, 2);
+        assert_eq!(cells.len(), 1);
         assert_eq!(cells[0].write, Stamp::new(5, 0, 0, 3));
         cells[0].write = Stamp::new(6, 0, 0, 4);
-        let (cells, ..) = shadow.cells(0x1000, 16);
+        let (cells, _) = shadow.cells(0x1000, 16);
         let lanes: Vec<u32> = cells.iter().map(|cell| cell.write.lane()).collect();
         assert_eq!(lanes, [3, 4, 3, 3, 3, 3, 3, 3]);
         assert_eq!(shadow.cells(0x1010, 4).0[0].write, Stamp::NEVER);
-        assert_eq!(shadow.cells(0x9000, 4).2, 2);
+        assert_eq!(shadow.page(0x9000, 4).0.shift, 2);
     }
 
     #[test]

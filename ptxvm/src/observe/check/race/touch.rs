@@ -16,6 +16,8 @@ pub(super) struct Touch<'a> {
     pub(super) access: &'a MemoryAccess<'a>,
     pub(super) strength: Strength,
     pub(super) conflicts: &'a mut Vec<Conflict>,
+    /// Lanes of a strong access for which a channel may have to hear of it.
+    pub(super) told: u32,
 }
 
 impl Touch<'_> {
@@ -23,14 +25,38 @@ impl Touch<'_> {
         Stamp::new(self.view.now, self.view.serial, self.actor.warp, lane)
     }
 
-    /// A read of one lane.
+    /// The access of some lanes.
     #[inline(always)]
-    pub(super) fn read(&mut self, shadow: &mut Shadow, lane: u32) {
+    pub(super) fn lanes(&mut self, shadow: &mut Shadow, mask: u32, writes: bool) {
+        let (addresses, bytes) = (self.access.addresses, self.access.bytes);
+        let mut left = mask;
+        while left != 0 {
+            let first = addresses[left.trailing_zeros() as usize];
+            let tag = shadow.tag(first);
+            let mut here = 0;
+            for (lane, &address) in addresses.iter().enumerate() {
+                here |= u32::from(shadow.tag(address) == tag) << lane;
+            }
+            here &= left;
+            left &= !here;
+            let (page, channels) = shadow.page(first, bytes);
+            for lane in bits(here) {
+                let (shift, cells) = (page.shift, page.cells(addresses[lane as usize], bytes));
+                match writes {
+                    true => self.write(cells, channels, shift, lane),
+                    false => self.read(cells, channels, shift, lane),
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn read(&mut self, cells: &mut [Cell], channels: &mut Vec<Channel>, shift: u32, lane: u32) {
         let address = self.access.addresses[lane as usize];
         let (now, mark) = (self.stamp(0), Mark::new(self.actor.site, self.strength));
-        let (cells, channels, shift) = shadow.cells(address, self.access.bytes);
         for (at, cell) in cells.iter_mut().enumerate() {
             if cell.write != Stamp::NEVER {
+                self.told |= u32::from(cell.writer.strength() != Strength::Weak) << lane;
                 if !self.view.ordered(lane, cell.write) {
                     self.read_unordered(cell, channels, lane, address + ((at as u64) << shift));
                 }
@@ -84,13 +110,11 @@ impl Touch<'_> {
         self.conflict(Hazard::ReadAfterWrite, lane, address, cell.write, 1 << cell.write.lane(), cell.writer);
     }
 
-    /// A write of one lane.
     #[inline(always)]
-    pub(super) fn write(&mut self, shadow: &mut Shadow, lane: u32) {
+    fn write(&mut self, cells: &mut [Cell], channels: &mut Vec<Channel>, shift: u32, lane: u32) {
         let address = self.access.addresses[lane as usize];
         let now = self.stamp(lane);
         let mark = Mark::new(self.actor.site, self.strength);
-        let (cells, channels, shift) = shadow.cells(address, self.access.bytes);
         for (at, cell) in cells.iter_mut().enumerate() {
             let place = address + ((at as u64) << shift);
             let value = self.value(lane, at, shift);
@@ -106,8 +130,11 @@ impl Touch<'_> {
             if cell.others_tick > self.view.floor {
                 self.write_after_others(cell, lane, place, value);
             }
-            if cell.channel != 0 && self.strength == Strength::Weak {
-                channels[cell.channel as usize].reset();
+            if cell.channel != 0 {
+                self.told |= 1 << lane;
+                if self.strength == Strength::Weak {
+                    channels[cell.channel as usize].reset();
+                }
             }
             (cell.write, cell.writer) = (now, mark);
             if self.strength == Strength::Weak {
