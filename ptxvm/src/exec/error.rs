@@ -3,19 +3,15 @@
 use std::fmt::Write;
 
 use super::host::HostError;
-use super::limits::LaunchError;
 use crate::memory::Fault;
 use crate::observe::{At, Halt, Waiting};
 use crate::report::Place;
 
-/// Why a launch ended early, or never began.
+/// Why a kernel ended early.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum ExecError {
-    /// Nothing ran.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
     /// An access to memory that cannot be done.
     #[error("{}: {}", at(place), fault_words(fault))]
     Fault { place: Box<Place>, fault: Box<Fault> },

@@ -249,8 +249,8 @@ impl HostFunctions {
         HostFunctions::default()
     }
 
-    /// Registers a function, in place of any other of that name.
-    pub fn register(&mut self, name: &str, function: impl HostFunction + 'static) {
+    /// Adds a function, in place of any other of that name.
+    pub fn insert(&mut self, name: &str, function: impl HostFunction + 'static) {
         self.registered.insert(name.to_owned(), Arc::new(function));
     }
 

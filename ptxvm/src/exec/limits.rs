@@ -1,6 +1,7 @@
 //! What a launch may ask for, checked before anything runs.
 
-use super::Launch;
+use super::{HostFunctions, Launch};
+use crate::program::{Action, Callee, Program};
 use crate::registers::LANES;
 use crate::types::Target;
 
@@ -47,6 +48,9 @@ pub enum LaunchError {
     /// A form that does not run on this device.
     #[error("kernel `{kernel}`, line {line}: `{instruction}` does not run here: {reason}")]
     Refused { kernel: String, line: u32, instruction: String, reason: String },
+    /// A function of the host that nobody provides.
+    #[error("kernel `{kernel}` calls `{name}` of the host, which nobody has registered")]
+    Extern { kernel: String, name: String },
 }
 
 /// Bytes of shared memory that a block may have (the opt-in limit of the CUDA programming guide, by compute capability).
@@ -75,16 +79,13 @@ pub(super) struct Extent {
 }
 
 /// Checks a launch.
-pub(super) fn check(launch: &Launch<'_>) -> Result<Extent, LaunchError> {
+pub(super) fn check(launch: &Launch<'_>, host: &HostFunctions) -> Result<Extent, LaunchError> {
     let program = launch.program;
     let index = launch.function;
     let function = program.functions.get(index as usize).filter(|function| function.entry);
     let function = function.ok_or(LaunchError::NoKernel { index })?;
     let kernel = || function.name.clone();
-    if let Some(refusal) = function.refused.first() {
-        let (instruction, reason) = (refusal.instruction.clone(), refusal.reason.clone());
-        return Err(LaunchError::Refused { kernel: kernel(), line: refusal.line, instruction, reason });
-    }
+    callees(program, index, host)?;
     let (grid, block) = (launch.grid, launch.block);
     let outside = |shape: [u32; 3], most: [u32; 3]| (0..3).any(|axis| shape[axis] == 0 || shape[axis] > most[axis]);
     if outside(grid, MOST_BLOCKS) {
@@ -104,9 +105,9 @@ pub(super) fn check(launch: &Launch<'_>) -> Result<Extent, LaunchError> {
     let dynamic = launch.dynamic_shared;
     let base = if dynamic > 0 { function.dynamic_shared } else { function.shared_bytes };
     let bytes = u64::from(base) + u64::from(dynamic);
-    let most = most_shared(program.target);
+    let most = most_shared(launch.target);
     if bytes > u64::from(most) {
-        return Err(LaunchError::Shared { kernel: kernel(), bytes, dynamic, target: program.target, most });
+        return Err(LaunchError::Shared { kernel: kernel(), bytes, dynamic, target: launch.target, most });
     }
     if launch.params.len() != function.param_bytes as usize {
         let (expected, given) = (function.param_bytes, launch.params.len());
@@ -119,6 +120,35 @@ pub(super) fn check(launch: &Launch<'_>) -> Result<Extent, LaunchError> {
     let (threads, shared) = (threads as u32, bytes as u32);
     let resident = u64::from(launch.sms.max(1)) * u64::from(occupancy(threads, shared, most));
     Ok(Extent { blocks: count(grid), threads, shared, resident })
+}
+
+/// Sees that everything runs that a kernel can come to, and is there.
+fn callees(program: &Program, kernel: u32, host: &HostFunctions) -> Result<(), LaunchError> {
+    let name = || program.functions[kernel as usize].name.clone();
+    let mut found = vec![kernel];
+    let mut next = 0;
+    while let Some(&index) = found.get(next) {
+        next += 1;
+        let Some(function) = program.functions.get(index as usize) else { continue };
+        if let Some(refusal) = function.refused.first() {
+            let (instruction, reason) = (refusal.instruction.clone(), refusal.reason.clone());
+            return Err(LaunchError::Refused { kernel: name(), line: refusal.line, instruction, reason });
+        }
+        for instruction in &function.code {
+            let Action::Call(call) = &instruction.action else { continue };
+            match call.callee {
+                Callee::Function(callee) if !found.contains(&callee) => found.push(callee),
+                Callee::Function(_) => {}
+                Callee::Extern(index) => {
+                    let declared = program.externs.get(index as usize).map_or("", |function| &function.name);
+                    if host.find(declared).is_none() {
+                        return Err(LaunchError::Extern { kernel: name(), name: declared.to_owned() });
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Blocks that a multiprocessor holds.

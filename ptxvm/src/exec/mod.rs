@@ -43,6 +43,7 @@ use crate::memory::{AddressSpace, DeviceId};
 use crate::numerics::Settings;
 use crate::observe::{Nobody, Observer};
 use crate::program::Program;
+use crate::types::Target;
 use worker::{Context, Core};
 
 /// What to run.
@@ -64,6 +65,8 @@ pub struct Launch<'a> {
     pub params: &'a [u8],
     /// Where it runs.
     pub device: DeviceId,
+    /// What the device is: its limits count, not those of the module's `.target`.
+    pub target: Target,
     /// Multiprocessors of the device.
     pub sms: u32,
     /// `%gridid`.
@@ -141,26 +144,36 @@ pub enum Divergence {
 }
 
 /// How a launch went.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Instructions that warps executed.
     pub warp_instructions: u64,
     /// What the kernel printed.
     pub output: Vec<u8>,
+    /// Why it ended early.
+    pub failure: Option<ExecError>,
 }
 
-/// Runs a kernel to its end.
+/// Checks a launch, as [`run`] does before anything runs.
 ///
 /// # Errors
-/// [`ExecError::Launch`] before anything runs; anything else while it runs.
+/// What is wrong with it.
+pub fn check(launch: &Launch<'_>, host: &HostFunctions) -> Result<(), LaunchError> {
+    limits::check(launch, host).map(drop)
+}
+
+/// Runs a kernel to its end, or until it fails.
+///
+/// # Errors
+/// Where the launch cannot begin: nothing has run.
 pub fn run<O: Observer>(
     launch: &Launch<'_>,
     memory: &AddressSpace,
     host: &HostFunctions,
     options: &Options,
     observer: &mut O,
-) -> Result<Outcome, ExecError> {
-    let extent = limits::check(launch)?;
+) -> Result<Outcome, LaunchError> {
+    let extent = limits::check(launch, host)?;
     let program = launch.program;
     let workers = if O::ACTIVE { 1 } else { options.workers.clamp(1, extent.blocks.min(1024) as usize) };
     let window = (extent.resident as usize / workers).max(2);
@@ -196,11 +209,9 @@ pub fn run<O: Observer>(
     if O::ACTIVE {
         observer.finish();
     }
-    if let Some(error) = context.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(*error);
-    }
+    let failure = context.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map(|error| *error);
     let output = context.output.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Outcome { warp_instructions: context.executed.load(Relaxed), output })
+    Ok(Outcome { warp_instructions: context.executed.load(Relaxed), output, failure })
 }
 
 /// The lanes of a mask, ascending.

@@ -3,7 +3,6 @@
 use super::Divergence;
 use super::block::BlockState;
 use super::error::ExecError;
-use super::limits::LaunchError;
 use super::warp::{Fragment, State, Warp};
 use super::worker::Core;
 use crate::observe::{At, Halt, Observer};
@@ -83,6 +82,9 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             let mask = match instruction.guard {
                 None => f.mask,
                 Some((slot, negated)) => {
+                    if O::ACTIVE {
+                        self.guarded(Now { instruction, function: f.function, pc: f.pc, mask: f.mask });
+                    }
                     let value = self.warp.registers.predicate(slot);
                     f.mask & if negated { !value } else { value }
                 }
@@ -150,7 +152,8 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             Action::Call(call) => self.call(f, now, call)?,
             Action::Return => self.partial_return(f, now)?,
             Action::Exit => self.exit(f, now)?,
-            Action::Trap | Action::Breakpoint => return Err(self.halt(Some(now), &Halt::Trap)),
+            // A launch has refused what does not run before anything ran.
+            Action::Trap | Action::Breakpoint | Action::Refused => return Err(self.halt(Some(now), &Halt::Trap)),
             Action::Fence { scope, .. } => self.fence(now, *scope),
             Action::Sleep => {
                 self.strong += 1;
@@ -165,26 +168,12 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             }
             Action::IsSpace(space) => self.is_space(now, *space),
             Action::ConvertAddress { space, to_generic, wide } => self.convert_address(now, *space, *to_generic, *wide),
-            Action::Refused => return Err(self.refused(now)),
             _ => Turn::Next,
         };
         if O::ACTIVE && turn != Turn::Jump {
             self.after(now);
         }
         Ok(turn)
-    }
-
-    /// A launch refuses these before anything runs, so this is a called function that no list named.
-    #[cold]
-    fn refused(&self, now: Now<'a>) -> Box<ExecError> {
-        let program = self.core.context.program;
-        let (start, end) = now.instruction.site.span;
-        Box::new(ExecError::Launch(LaunchError::Refused {
-            kernel: program.functions[now.function as usize].name.clone(),
-            line: now.instruction.site.line,
-            instruction: program.text.get(start as usize..end as usize).unwrap_or_default().to_owned(),
-            reason: "it parses only".to_owned(),
-        }))
     }
 
     /// Turns the warp's registers to a fragment's function.
@@ -206,6 +195,12 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             warp: self.number,
             mask: now.mask,
         }
+    }
+
+    /// Tells the observer of an instruction with a guard.
+    fn guarded(&mut self, now: Now<'a>) {
+        let at = self.at(now);
+        self.core.observer.guarded(&at, &self.warp.registers);
     }
 
     /// Tells the observer of an instruction that begins.

@@ -145,16 +145,20 @@ fn run_on(
         dynamic_shared: 0,
         params: &params,
         device,
+        target: Target::SM_80,
         sms: 4,
         grid_id: 1,
     };
-    let outcome = run(&launch, &memory, &HostFunctions::new(), options, &mut Nobody);
+    let mut outcome = run(&launch, &memory, &HostFunctions::new(), options, &mut Nobody).unwrap();
     for (buffer, &address) in buffers.iter_mut().zip(&addresses) {
         let mut bytes = vec![0; buffer.len() * 4];
         memory.read(address, &mut bytes).unwrap();
         *buffer = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
     }
-    outcome
+    match outcome.failure.take() {
+        Some(error) => Err(error),
+        None => Ok(outcome),
+    }
 }
 
 fn every_mode() -> Vec<Options> {

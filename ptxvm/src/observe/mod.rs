@@ -159,6 +159,8 @@ pub trait Observer {
     fn block_begins(&mut self, block: [u32; 3], block_index: u64, shared_bytes: u32) {}
     /// A block has ended.
     fn block_ends(&mut self, block_index: u64) {}
+    /// Before the guard of an instruction is looked at, whatever lanes it leaves: `At::mask` is those before.
+    fn guarded(&mut self, at: &At<'_>, registers: &Registers) {}
     /// Before an instruction takes effect, whatever it is; its sources can be read.
     fn before(&mut self, at: &At<'_>, registers: &Registers) {}
     /// After it took effect: its destinations can be read.

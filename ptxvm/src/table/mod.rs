@@ -22,8 +22,10 @@ pub(crate) mod moves;
 mod pattern;
 mod select;
 mod shape;
+mod sync;
 mod tensor;
 mod typed;
+mod warp;
 mod widths;
 
 use std::collections::HashMap;
@@ -168,14 +170,16 @@ const SOURCES: &[fn(&mut Vec<Form>)] = &[
     bits::rows,    // counts, bit fields, byte permutation
     carry::rows,   // extended-precision arithmetic
     compare::rows, // setp and set of integers
-    control::rows, // branches, calls, barriers, fences
+    control::rows, // branches, calls, ends
     hopper::rows,  // what parses and does not run
     integer::rows, // integer arithmetic
     logic::rows,   // logic and shifts
     memory::rows,  // loads, stores, atomics, copies
     moves::rows,   // mov
     select::rows,  // selp, slct
+    sync::rows,    // barriers, fences
     tensor::rows,  // mma
+    warp::rows,    // exchanges between lanes
     widths::rows,  // cvt between integers
 ];
 
