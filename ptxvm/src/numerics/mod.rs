@@ -1,5 +1,13 @@
 //! Arithmetic as the hardware does it: rounding modes, approximate functions, tensor cores.
 
+pub mod approx;
+pub mod bits;
+pub mod double;
+pub mod flags;
+pub mod format;
+pub mod integer;
+pub mod single;
+pub mod sixteen;
 pub mod tensor;
 
 /// How numbers are made, where the ISA leaves room.

@@ -10,10 +10,18 @@
 //! `{.a|.b}` is an optional choice, `(.a|.b)` a required one, any other modifier is required. Types are matched in
 //! order, all other modifiers as a set, as ptxas does (`atom.gpu.global` is `atom.global.gpu`).
 
+mod approx;
 mod bits;
 mod carry;
+mod classify;
 mod compare;
 mod control;
+mod convert;
+mod double;
+mod flagged;
+mod float;
+mod float_compare;
+mod half;
 mod hopper;
 mod integer;
 mod logic;
@@ -167,20 +175,27 @@ pub struct Table {
 
 /// Where the rows come from: one file for each theme.
 const SOURCES: &[fn(&mut Vec<Form>)] = &[
-    bits::rows,    // counts, bit fields, byte permutation
-    carry::rows,   // extended-precision arithmetic
-    compare::rows, // setp and set of integers
-    control::rows, // branches, calls, ends
-    hopper::rows,  // what parses and does not run
-    integer::rows, // integer arithmetic
-    logic::rows,   // logic and shifts
-    memory::rows,  // loads, stores, atomics, copies
-    moves::rows,   // mov
-    select::rows,  // selp, slct
-    sync::rows,    // barriers, fences
-    tensor::rows,  // mma
-    warp::rows,    // exchanges between lanes
-    widths::rows,  // cvt between integers
+    approx::rows,        // approximate functions
+    bits::rows,          // counts, bit fields, byte permutation
+    carry::rows,         // extended-precision arithmetic
+    classify::rows,      // signs, classes, minimum and maximum of floats
+    compare::rows,       // setp and set of integers
+    control::rows,       // branches, calls, ends
+    convert::rows,       // conversions from and to floats
+    double::rows,        // f64
+    float::rows,         // f32
+    float_compare::rows, // setp and set of floats
+    half::rows,          // f16 and bf16
+    hopper::rows,        // what parses and does not run
+    integer::rows,       // integer arithmetic
+    logic::rows,         // logic and shifts
+    memory::rows,        // loads, stores, atomics, copies
+    moves::rows,         // mov
+    select::rows,        // selp, slct
+    sync::rows,          // barriers, fences
+    tensor::rows,        // mma
+    warp::rows,          // exchanges between lanes
+    widths::rows,        // cvt between integers
 ];
 
 /// The table.
