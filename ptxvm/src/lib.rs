@@ -8,17 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod exec;
-// Until the first rows of the table use it.
-#[allow(dead_code, unused_imports, unused_macros)]
-mod lanes;
 pub mod lower;
 pub mod memory;
-pub mod numerics;
 pub mod observe;
-pub mod program;
-pub mod registers;
 pub mod report;
 pub mod system;
-pub mod table;
 pub mod text;
-pub mod types;
+
+pub use warpweft_ptxvm_isa::{numerics, program, registers, table, types};

@@ -29,18 +29,8 @@ pub(super) fn rows(out: &mut Vec<Form>) {
             "d:f32 a:f32 b:f32",
             |m| flagged!(m, M of rounding ftz sat, each!(|a: f32, b: f32| single::mul::<M>(a, b))),
         ),
-        lanes(
-            "fma(.rn|.rz|.rm|.rp){.ftz}{.sat}.f32",
-            "d:f32 a:f32 b:f32 c:f32",
-            fused,
-        )
-        .since(2, 0, 20),
-        lanes(
-            "mad(.rn|.rz|.rm|.rp){.ftz}{.sat}.f32",
-            "d:f32 a:f32 b:f32 c:f32",
-            fused,
-        )
-        .since(2, 0, 20),
+        lanes("fma(.rn|.rz|.rm|.rp){.ftz}{.sat}.f32", "d:f32 a:f32 b:f32 c:f32", fused).since(2, 0, 20),
+        lanes("mad(.rn|.rz|.rm|.rp){.ftz}{.sat}.f32", "d:f32 a:f32 b:f32 c:f32", fused).since(2, 0, 20),
         lanes(
             "div(.rn|.rz|.rm|.rp){.ftz}.f32",
             "d:f32 a:f32 b:f32",

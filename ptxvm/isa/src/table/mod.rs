@@ -26,7 +26,7 @@ mod hopper;
 mod integer;
 mod logic;
 mod memory;
-pub(crate) mod moves;
+pub mod moves;
 mod pattern;
 mod select;
 mod shape;

@@ -33,18 +33,8 @@ pub(super) fn rows(out: &mut Vec<Form>) {
             |m| flagged!(m, M of rounding, each!(|a: f64, b: f64| double::mul::<M>(a, b))),
         )
         .since(1, 0, 13),
-        lanes(
-            "fma(.rn|.rz|.rm|.rp).f64",
-            "d:f64 a:f64 b:f64 c:f64",
-            fused,
-        )
-        .since(1, 4, 13),
-        lanes(
-            "mad(.rn|.rz|.rm|.rp).f64",
-            "d:f64 a:f64 b:f64 c:f64",
-            fused,
-        )
-        .since(1, 4, 13),
+        lanes("fma(.rn|.rz|.rm|.rp).f64", "d:f64 a:f64 b:f64 c:f64", fused).since(1, 4, 13),
+        lanes("mad(.rn|.rz|.rm|.rp).f64", "d:f64 a:f64 b:f64 c:f64", fused).since(1, 4, 13),
         lanes(
             "div(.rn|.rz|.rm|.rp).f64",
             "d:f64 a:f64 b:f64",

@@ -87,7 +87,7 @@ impl Pattern {
     }
 
     /// How many words have to change until `modifiers` are this form's, about.
-    pub(crate) fn misfit(&self, modifiers: &[&str]) -> usize {
+    pub fn misfit(&self, modifiers: &[&str]) -> usize {
         let known = |word: &&&str| {
             let group = |group: &Vec<&'static str>| group.contains(word);
             self.required.iter().any(group)
