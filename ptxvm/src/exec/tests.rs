@@ -1,10 +1,9 @@
 //! The executor alone, on programs made by hand: no parser, no lowering.
 
 use super::*;
-use crate::lanes::each;
 use crate::memory::SHARED_WINDOW;
 use crate::program::*;
-use crate::registers::{Counts, LANES, Operands};
+use crate::registers::{Counts, LANES, Operands, Registers};
 use crate::table::TABLE;
 use crate::types::{Space, Target, Type, Version};
 
@@ -16,11 +15,25 @@ struct Kernel {
     pointers: u32,
 }
 
-const ADD: LaneFn = each!(|a: u32, b: u32| a.wrapping_add(b));
-const XOR: LaneFn = each!(|a: u32, b: u32| a ^ b);
-const WIDEN_4: LaneFn = each!(|a: u64, b: u32| a.wrapping_add(u64::from(b) * 4));
-const LESS: LaneFn = each!(|a: u32, b: u32| a < b);
-const MAD: LaneFn = each!(|a: u32, b: u32, c: u32| a.wrapping_mul(b).wrapping_add(c));
+const ADD: LaneFn = |r, o, mask, _| two(r, o, mask, u32::wrapping_add);
+const XOR: LaneFn = |r, o, mask, _| two(r, o, mask, |a, b| a ^ b);
+const WIDEN_4: LaneFn = |r, o, mask, _| {
+    let (a, b) = (*r.wide(o[1]), *r.narrow(o[2]));
+    r.set_wide(o[0], mask, &std::array::from_fn(|lane| a[lane].wrapping_add(u64::from(b[lane]) * 4)));
+};
+const LESS: LaneFn = |r, o, mask, _| {
+    let (a, b) = (*r.narrow(o[1]), *r.narrow(o[2]));
+    r.set_predicate(o[0], mask, (0..LANES).fold(0, |all, lane| all | u32::from(a[lane] < b[lane]) << lane));
+};
+const MAD: LaneFn = |r, o, mask, _| {
+    let (a, b, c) = (*r.narrow(o[1]), *r.narrow(o[2]), *r.narrow(o[3]));
+    r.set_narrow(o[0], mask, &std::array::from_fn(|lane| a[lane].wrapping_mul(b[lane]).wrapping_add(c[lane])));
+};
+
+fn two(r: &mut Registers, o: &Operands, mask: u32, f: fn(u32, u32) -> u32) {
+    let (a, b) = (*r.narrow(o[1]), *r.narrow(o[2]));
+    r.set_narrow(o[0], mask, &std::array::from_fn(|lane| f(a[lane], b[lane])));
+}
 
 impl Kernel {
     fn new(pointers: u32) -> Kernel {
