@@ -110,7 +110,8 @@ fn add_bf16(a: u16, b: u16) -> u16 {
 impl<'a, O: Observer> Step<'_, 'a, O> {
     /// `atom`, `red`.
     pub(super) fn atomic(&mut self, f: &Fragment, now: Now<'a>, atomic: &'a Atomic) -> Stepped<Turn> {
-        self.strong += 1;
+        // Who waits for somebody needs to know the old value.
+        self.strong += u32::from(atomic.returns);
         if matches!(atomic.order, Order::Release(_) | Order::AcquireRelease(_)) {
             fence(Ordering::Release);
         }

@@ -207,7 +207,7 @@ impl<O: Observer> Step<'_, '_, O> {
             let ran = self.run(f, slice.min(left))?;
             progress.ran += u64::from(ran);
             progress.spun |= self.strong * 4 > ran;
-            left = left.saturating_sub(ran.max(1) + self.strong * 2);
+            left = left.saturating_sub(ran.max(1) + self.strong * 8);
             if self.block.completed != 0 {
                 break;
             }

@@ -14,8 +14,9 @@
 
 use super::warp::{Fragment, NONE, State, Warp};
 
-/// Strong accesses that lanes make inside before lanes at the join go on without them.
-pub(super) const PATIENCE: u32 = 64;
+/// Strong accesses that lanes make inside before lanes at the join go on without them: more than the 32 rounds that a
+/// warp's lanes need to replace one word by compare-and-swap, each in turn.
+pub(super) const PATIENCE: u32 = 40;
 
 /// A place where lanes wait for the rest of those that a branch divided.
 #[derive(Debug)]

@@ -169,14 +169,15 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
     fn group(&mut self, now: Now<'a>, left: u32) -> Stepped<(u32, Option<u32>)> {
         let Members::Mask(slot) = members(now.instruction) else { return Ok((left, None)) };
         let masks = *self.warp.registers.narrow(slot);
-        let lane = left.trailing_zeros() as usize;
-        let members = masks[lane];
-        if members >> lane & 1 == 0 {
-            let message = format!("lane {lane} is not in its own member mask {members:#010x}");
-            return Err(self.sync_error(now, "mask-without-self", &message));
-        }
+        let members = masks[left.trailing_zeros() as usize & 31];
         let group = super::lanes(left).filter(|&lane| masks[lane] == members);
-        Ok((group.fold(0, |mask, lane| mask | 1 << lane), Some(members)))
+        let group = group.fold(0, |mask, lane| mask | 1 << lane);
+        let outside = group & !members;
+        if outside != 0 {
+            let message = format!("lanes {outside:#010x} are not in their own member mask {members:#010x}");
+            return Err(self.sync_error(Now { mask: outside, ..now }, "mask-without-self", &message));
+        }
+        Ok((group, Some(members)))
     }
 
     /// Lets every gathering go on whose members have all come.

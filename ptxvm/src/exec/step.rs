@@ -9,7 +9,7 @@ use crate::observe::{At, Halt, Observer};
 use crate::program::{Action, Branch, Function, Instruction, Order};
 
 /// What a strong access costs of a turn more than an instruction: who spins should let others run.
-const STRONG_COST: u32 = 8;
+const STRONG_COST: u32 = 24;
 
 /// What follows an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,8 @@ pub(crate) struct Case {
     pub(crate) launch: (u32, u32),
     /// Arguments: buffers, in the order of the entry's parameters.
     pub(crate) buffers: Vec<Vec<u8>>,
+    /// The last argument, by value; empty for none.
+    pub(crate) by_value: Vec<u8>,
     /// Sources of each thread, for [`Expectation::Accepted`] and messages.
     pub(crate) sources: Vec<Vec<u64>>,
     /// Bits of each destination, in the order of the operands.
@@ -46,15 +48,61 @@ pub(crate) struct Case {
 
 impl Case {
     /// Tells apart several cases of one form.
-    pub(crate) fn named(mut self, what: &str, count: usize) -> Case {
-        self.variant = format!("-{what}{count}");
+    pub(crate) fn named(mut self, what: &str) -> Case {
+        self.variant = format!("-{what}");
         self
+    }
+
+    /// How many results are compared.
+    pub(crate) fn results(&self) -> usize {
+        match &self.expected {
+            Expectation::Buffers(buffers) => buffers.iter().map(|(_, bytes)| bytes.len() / 4).sum(),
+            _ => self.sources.len() * self.result_bits.len(),
+        }
     }
 
     /// The name of its module's file.
     pub(crate) fn file_name(&self) -> String {
         format!("{}{}.ptx", self.form.replace("::", "--"), self.variant)
     }
+}
+
+/// A case that is a whole module of its own: entry `test`, whose parameters are the addresses of the buffers in order.
+/// `expected` names buffers and their bytes after the launch. The text must hold the form as it is spelled.
+pub(crate) fn program(
+    form: &str,
+    ptx: &str,
+    launch: (u32, u32),
+    buffers: Vec<Vec<u8>>,
+    expected: Vec<(usize, Vec<u8>)>,
+) -> Case {
+    let spelled = ptx.match_indices(form).any(|(at, _)| {
+        let (before, after) = (ptx[..at].chars().next_back(), ptx[at + form.len()..].chars().next());
+        before.is_none_or(|before| before.is_whitespace() || before == ';')
+            && after.is_some_and(|after| after.is_whitespace() || after == ';')
+    });
+    assert!(spelled, "{form}: its module does not hold it:\n{ptx}");
+    Case {
+        form: form.to_owned(),
+        variant: String::new(),
+        ptx: ptx.to_owned(),
+        launch,
+        buffers,
+        by_value: Vec::new(),
+        sources: Vec::new(),
+        result_bits: Vec::new(),
+        operands: Vec::new(),
+        expected: Expectation::Buffers(expected),
+    }
+}
+
+/// The text of a module for a form: its header, what stands before the entry, and the entry `test` with its parameters
+/// and body.
+pub(crate) fn module(form: &str, before: &str, parameters: &str, body: &str) -> String {
+    let (version, target) = required(form);
+    format!(
+        ".version {version}\n.target {target}\n.address_size 64\n\n{before}.visible .entry test({parameters})\n{{\n{body}}}\n"
+    )
 }
 
 /// Threads of a block of an operation's launch.
@@ -141,6 +189,7 @@ impl Operation {
     }
 
     /// Accepts what the function says instead of the definition's bits alone.
+    #[allow(dead_code)] // for approximations
     pub(crate) fn accept(mut self, accept: impl Fn(&[u64], &[u64]) -> bool + 'static) -> Operation {
         self.accept = Some(Box::new(accept));
         self
@@ -167,6 +216,7 @@ impl Operation {
             ptx,
             launch: ((tuples.len() / BLOCK) as u32, BLOCK as u32),
             buffers: vec![input, output],
+            by_value: Vec::new(),
             sources,
             result_bits: results,
             operands: self.operands,
@@ -229,12 +279,25 @@ impl Operation {
         for (variant, immediates) in self.immediates.iter().enumerate() {
             body += &self.variant(&names, immediates, 8 * variant * results);
         }
-        let (version, target) = required(&self.form);
         let stride = (8 * sources, 8 * results * self.immediates.len());
-        format!(
-            ".version {version}\n.target {target}\n.address_size 64\n\n.visible .entry test(.param .u64 input, .param .u64 output)\n{{\n    .reg .b32 %x, %block, %thread, %flag, %scratch;\n    .reg .b64 %in, %out;\n{registers}\n    mov.u32 %x, %tid.x;\n    mov.u32 %block, %ctaid.x;\n    mad.lo.u32 %thread, %block, {BLOCK}, %x;\n    ld.param.u64 %in, [input];\n    ld.param.u64 %out, [output];\n    cvta.to.global.u64 %in, %in;\n    cvta.to.global.u64 %out, %out;\n    mad.wide.u32 %in, %thread, {}, %in;\n    mad.wide.u32 %out, %thread, {}, %out;\n{body}    ret;\n}}\n",
+        let start = format!(
+            "    .reg .b32 %x, %block, %thread, %flag, %scratch;
+    .reg .b64 %in, %out;
+{registers}
+    mov.u32 %x, %tid.x;
+    mov.u32 %block, %ctaid.x;
+    mad.lo.u32 %thread, %block, {BLOCK}, %x;
+    ld.param.u64 %in, [input];
+    ld.param.u64 %out, [output];
+    cvta.to.global.u64 %in, %in;
+    cvta.to.global.u64 %out, %out;
+    mad.wide.u32 %in, %thread, {}, %in;
+    mad.wide.u32 %out, %thread, {}, %out;
+",
             stride.0, stride.1,
-        )
+        );
+        let parameters = ".param .u64 input, .param .u64 output";
+        module(&self.form, "", parameters, &format!("{start}{body}    ret;\n"))
     }
 
     /// One execution of the instruction, and the stores of what it gives.
@@ -279,14 +342,22 @@ impl Operation {
     }
 }
 
-/// The lowest `.version` and `.target` that the table gives the form, and at least those of sm_80.
+/// The lowest `.version` and `.target` that the table gives the form, and the hints and sub-spaces in it, and at least those of
+/// sm_80.
 pub(crate) fn required(form: &str) -> (Version, Target) {
     let mut words = form.split('.');
     let name = words.next().unwrap_or_default();
-    let found = TABLE.find(name, &words.collect::<Vec<_>>());
-    let (row, _) = found.unwrap_or_else(|| panic!("{form}: no row of the table has it"));
+    let words: Vec<&str> = words.collect();
+    let (row, _) = TABLE.find(name, &words).unwrap_or_else(|| panic!("{form}: no row of the table has it"));
     let target = row.target.max(Target::SM_80);
-    let floor = if target.sm > 80 || target.specific { Version(8, 0) } else { Version(7, 0) };
+    let hinted = words.iter().any(|word| word.starts_with("L1::") || word.starts_with("L2::"));
+    let block = words.contains(&"shared::cta");
+    let floor = match (target.sm > 80, block, hinted) {
+        (true, ..) => Version(8, 0),
+        (_, true, _) => Version(7, 8),
+        (.., true) => Version(7, 4),
+        _ => Version(7, 0),
+    };
     (row.version.max(floor), target)
 }
 

@@ -4,22 +4,24 @@
 //! `scripts/check-forms` has the real ptxas assemble each of them.
 #![forbid(unsafe_code)]
 
+mod atomics;
 mod bits;
-// Until the device runs the modules.
-#[allow(dead_code)]
 mod case;
 mod compare;
-mod direct;
+mod coverage;
 mod inputs;
 mod integer;
+mod memory;
 mod moves;
 mod run;
+mod warp;
 
 use case::Case;
 
 /// Every case, file by file.
 fn all_cases() -> Vec<Case> {
-    [bits::cases(), compare::cases(), integer::cases(), moves::cases()].into_iter().flatten().collect()
+    let files = [atomics::cases, bits::cases, compare::cases, integer::cases, memory::cases, moves::cases, warp::cases];
+    files.iter().flat_map(|cases| cases()).collect()
 }
 
 /// A test for each file of cases.
@@ -33,7 +35,16 @@ macro_rules! tests {
 }
 mod each {
     use super::*;
-    tests!(bits, compare, integer, moves);
+    tests!(atomics, bits, compare, integer, memory, moves, warp);
+}
+
+#[test]
+fn covered() {
+    let cases = all_cases();
+    if let Some(file) = std::env::var_os("WARPWEFT_FORMS_REPORT") {
+        std::fs::write(file, coverage::gaps(&cases).join("\n") + "\n\n" + &coverage::report(&cases))
+            .expect("the report");
+    }
 }
 
 #[test]

@@ -22,10 +22,10 @@ fn vectors(all: &mut Vec<Case>) {
         let bits = if element == "b16" { 16 } else { 32 };
         let pack = move |x: &[u64]| vec![(0..count).map(|at| x[at] << (bits * at)).sum()];
         let case = operation(&format!("mov.{t}"), &format!("d:{t} a:{element}*{count}"), pack).case();
-        all.push(case.named("pack", count));
+        all.push(case.named(&format!("pack{count}")));
         let unpack = move |x: &[u64]| (0..count).map(|at| x[0] >> (bits * at) & ((1 << bits) - 1)).collect();
         let case = operation(&format!("mov.{t}"), &format!("d:{element}*{count} a:{t}"), unpack).case();
-        all.push(case.named("unpack", count));
+        all.push(case.named(&format!("unpack{count}")));
     }
 }
 
