@@ -170,15 +170,34 @@ pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
+/// Runs `body` with the number of lanes: [`vectorised`] where the processor can, and where it cannot as a plain loop. A
+/// second vectorised copy of thousands of functions would take half of this package's compile time and serve few.
+#[inline(always)]
+pub(crate) fn over_lanes<R>(body: impl FnOnce(usize) -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(simd) = pulp::x86::V3::try_new() {
+            return simd.vectorize(
+                #[inline(always)]
+                || body(LANES),
+            );
+        }
+        // A number that the compiler does not know is a loop that it does not unroll.
+        body(std::hint::black_box(LANES).min(LANES))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    body(LANES)
+}
+
 /// `d = f(a)` in each lane.
 #[inline(always)]
 pub(crate) fn map1<A: Value, D: Results>(r: &mut Registers, o: &Operands, mask: u32, f: impl Fn(A) -> D) {
-    vectorised(
+    over_lanes(
         #[inline(always)]
-        || {
+        |lanes| {
             let a = A::source(r, o[D::COUNT]);
             let mut d = D::BLANK;
-            for lane in 0..LANES {
+            for lane in 0..lanes {
                 D::put(&mut d, lane, f(A::get(a, lane)));
             }
             D::store(r, o, mask, &d);
@@ -189,12 +208,12 @@ pub(crate) fn map1<A: Value, D: Results>(r: &mut Registers, o: &Operands, mask: 
 /// `d = f(a, b)` in each lane.
 #[inline(always)]
 pub(crate) fn map2<A: Value, B: Value, D: Results>(r: &mut Registers, o: &Operands, mask: u32, f: impl Fn(A, B) -> D) {
-    vectorised(
+    over_lanes(
         #[inline(always)]
-        || {
+        |lanes| {
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let mut d = D::BLANK;
-            for lane in 0..LANES {
+            for lane in 0..lanes {
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane)));
             }
             D::store(r, o, mask, &d);
@@ -210,13 +229,13 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Results>(
     mask: u32,
     f: impl Fn(A, B, C) -> D,
 ) {
-    vectorised(
+    over_lanes(
         #[inline(always)]
-        || {
+        |lanes| {
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let c = C::source(r, o[D::COUNT + 2]);
             let mut d = D::BLANK;
-            for lane in 0..LANES {
+            for lane in 0..lanes {
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane), C::get(c, lane)));
             }
             D::store(r, o, mask, &d);
@@ -232,13 +251,13 @@ pub(crate) fn map4<A: Value, B: Value, C: Value, E: Value, D: Results>(
     mask: u32,
     f: impl Fn(A, B, C, E) -> D,
 ) {
-    vectorised(
+    over_lanes(
         #[inline(always)]
-        || {
+        |lanes| {
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let (c, e) = (C::source(r, o[D::COUNT + 2]), E::source(r, o[D::COUNT + 3]));
             let mut d = D::BLANK;
-            for lane in 0..LANES {
+            for lane in 0..lanes {
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane), C::get(c, lane), E::get(e, lane)));
             }
             D::store(r, o, mask, &d);
@@ -249,12 +268,12 @@ pub(crate) fn map4<A: Value, B: Value, C: Value, E: Value, D: Results>(
 /// Bit l is `f(a, b)` in lane l. One copy for each `f`, whoever calls it: comparisons have many users.
 #[inline(never)]
 pub(crate) fn compared<T: Value>(r: &Registers, a: u16, b: u16, f: impl Fn(T, T) -> bool) -> u32 {
-    vectorised(
+    over_lanes(
         #[inline(always)]
-        || {
+        |lanes| {
             let (a, b) = (T::source(r, a), T::source(r, b));
             let mut bits = 0;
-            for lane in 0..LANES {
+            for lane in 0..lanes {
                 bits |= u32::from(f(T::get(a, lane), T::get(b, lane))) << lane;
             }
             bits
