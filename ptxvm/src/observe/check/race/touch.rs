@@ -51,7 +51,7 @@ impl Touch<'_> {
     }
 
     #[inline(always)]
-    fn read(&mut self, cells: &mut [Cell], channels: &mut Vec<Channel>, shift: u32, lane: u32) {
+    fn read(&mut self, cells: &mut [Cell], channels: &mut [Channel], shift: u32, lane: u32) {
         let address = self.access.addresses[lane as usize];
         let (now, mark) = (self.stamp(0), Mark::new(self.actor.site, self.strength));
         for (at, cell) in cells.iter_mut().enumerate() {
