@@ -1,6 +1,6 @@
 //! Copies that are used in time.
 
-use crate::common::kernel;
+use crate::ways::kernel;
 
 #[test]
 fn wait_all_covers_what_was_not_committed() {

@@ -2,7 +2,7 @@
 
 use warpweft_ptxvm::report::Check;
 
-use crate::common::{ALL, kernel};
+use crate::ways::{ALL, kernel};
 
 #[test]
 fn read_without_a_wait() {
@@ -12,7 +12,7 @@ fn read_without_a_wait() {
          st.global.u32 [%rd4], %r10;",
     )
     .only(Check::Asynccheck)
-    .fails(Check::Asynccheck, "read-before-wait", "@read", 1);
+    .fails(Check::Asynccheck, "read-before-wait", "@read", ALL);
 }
 
 #[test]
@@ -200,7 +200,6 @@ fn a_pipeline_that_waits_for_the_stage_before() {
 #[test]
 fn a_copy_that_nobody_waits_for() {
     kernel("cp.async.ca.shared.global [%r6], [%rd3], 4; // @copy").passes_with_notes(&["pending-at-exit"]);
-    let reports =
-        kernel("cp.async.ca.shared.global [%r6], [%rd3], 4; // @copy").run(crate::common::Way::PLAIN);
+    let reports = kernel("cp.async.ca.shared.global [%r6], [%rd3], 4; // @copy").run(crate::ways::Way::PLAIN);
     assert_eq!((reports.len(), reports[0].kind, reports[0].place.lanes.len()), (1, "pending-at-exit", 32));
 }

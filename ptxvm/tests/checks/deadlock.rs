@@ -2,7 +2,7 @@
 
 use warpweft_ptxvm::report::{Check::Deadlock, Severity};
 
-use crate::common::{Kernel, Way, kernel};
+use crate::ways::{Kernel, Way, kernel};
 
 /// Every run ends in a deadlock in which these lines' words wait, with so many fragments in all at the most.
 #[track_caller]
@@ -163,7 +163,10 @@ fn waiting_that_ends() {
     .blocks(8)
     .passes();
     kernel("setp.eq.u32 %p1, %r4, 1;\n@%p1 exit;\nbar.sync 0;").passes();
-    kernel("setp.eq.u32 %p1, %r4, 1;\n@%p1 bra TWO;\nbar.sync 1, 32;\nbra END;\nTWO:\nbar.sync 2, 32;\nEND:\nbar.sync 0;").passes();
+    kernel(
+        "setp.eq.u32 %p1, %r4, 1;\n@%p1 bra TWO;\nbar.sync 1, 32;\nbra END;\nTWO:\nbar.sync 2, 32;\nEND:\nbar.sync 0;",
+    )
+    .passes();
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 mod async_right;
 mod async_wrong;
-mod common;
 mod deadlock;
 mod race_between_blocks;
 mod race_right;
 mod race_wrong;
 mod sync;
+mod ways;

@@ -1,6 +1,6 @@
 //! What only looks like a race within a block.
 
-use crate::common::kernel;
+use crate::ways::kernel;
 
 #[test]
 fn a_block_barrier() {
@@ -252,7 +252,10 @@ fn a_flag_that_a_warp_waits_for() {
          ld.shared.u32 %r11, [%r6+-128];
          st.global.u32 [%rd3], %r11;
          DONE:"
-            .replace("setp.eq.u32 %p1", "setp.eq.u32 %p5, %r1, 0;\n@%p5 st.shared.u32 [%r5+256], 0;\nbar.sync 0;\nsetp.eq.u32 %p1")
+            .replace(
+                "setp.eq.u32 %p1",
+                "setp.eq.u32 %p5, %r1, 0;\n@%p5 st.shared.u32 [%r5+256], 0;\nbar.sync 0;\nsetp.eq.u32 %p1",
+            )
             .as_str(),
     )
     .passes();

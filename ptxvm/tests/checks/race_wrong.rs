@@ -2,7 +2,7 @@
 
 use warpweft_ptxvm::report::Severity;
 
-use crate::common::{ALL, Way, kernel};
+use crate::ways::{ALL, Way, kernel};
 
 #[test]
 fn a_barrier_is_missing() {
@@ -157,7 +157,7 @@ fn a_consumer_gives_a_buffer_back_before_it_has_read() {
          st.shared.u32 [%r6], %r1;
          bar.arrive 1, 64;
          bar.sync 2, 64;
-         st.shared.u32 [%r6], 7; // @write
+         st.shared.u32 [%r6], 77; // @write
          bra DONE;
          CONSUMER:
          bar.sync 1, 64;
@@ -218,7 +218,10 @@ fn bytes_under_a_word() {
 #[test]
 fn a_flag_without_a_fence() {
     kernel(
-        "setp.eq.u32 %p1, %r4, 1;
+        "setp.eq.u32 %p4, %r1, 0;
+         @%p4 st.shared.u32 [%r5+256], 0;
+         bar.sync 0;
+         setp.eq.u32 %p1, %r4, 1;
          @%p1 bra CONSUMER;
          st.shared.u32 [%r6], %r1; // @write
          setp.ne.u32 %p2, %r3, 0;
@@ -241,7 +244,10 @@ fn a_flag_without_a_fence() {
 #[test]
 fn a_fenced_flag_speaks_for_its_own_lane_only() {
     kernel(
-        "setp.eq.u32 %p1, %r4, 1;
+        "setp.eq.u32 %p4, %r1, 0;
+         @%p4 st.shared.u32 [%r5+256], 0;
+         bar.sync 0;
+         setp.eq.u32 %p1, %r4, 1;
          @%p1 bra CONSUMER;
          st.shared.u32 [%r6], %r1; // @write
          setp.ne.u32 %p2, %r3, 0;

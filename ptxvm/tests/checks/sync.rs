@@ -2,7 +2,7 @@
 
 use warpweft_ptxvm::report::Check::Synccheck;
 
-use crate::common::{ALL, kernel};
+use crate::ways::{ALL, kernel};
 
 #[test]
 fn a_count_that_is_no_multiple_of_the_warp_size() {
@@ -59,9 +59,12 @@ fn lanes_that_are_not_there_for_a_shuffle() {
 
 #[test]
 fn a_mask_without_the_lane_itself() {
-    kernel("shfl.sync.idx.b32 %r10, %r1, 0, 31, 0xfffffffe; // @shfl\nst.global.u32 [%rd3], %r10;")
-        .threads(32)
-        .fails(Synccheck, "mask-without-self", "@shfl", ALL);
+    kernel("shfl.sync.idx.b32 %r10, %r1, 0, 31, 0xfffffffe; // @shfl\nst.global.u32 [%rd3], %r10;").threads(32).fails(
+        Synccheck,
+        "mask-without-self",
+        "@shfl",
+        ALL,
+    );
 }
 
 #[test]
@@ -107,8 +110,12 @@ fn a_reduction_and_an_ordinary_barrier_at_once() {
 
 #[test]
 fn an_arrival_that_nobody_waits_for() {
-    kernel("setp.ne.u32 %p1, %r4, 0;\n@%p1 bra DONE;\nbar.arrive 3, 64; // @arrive\nDONE:")
-        .fails(Synccheck, "arrive-without-sync", "@arrive", ALL);
+    kernel("setp.ne.u32 %p1, %r4, 0;\n@%p1 bra DONE;\nbar.arrive 3, 64; // @arrive\nDONE:").fails(
+        Synccheck,
+        "arrive-without-sync",
+        "@arrive",
+        ALL,
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use super::{Finding, Findings, Site};
 use crate::observe::{AccessKind, At, MemoryAccess};
 use crate::registers::LANES;
-use crate::report::{Check, Place, Severity};
+use crate::report::{Check, Severity};
 use crate::types::Space;
 
 /// A copy of one lane that has been issued and not waited for.
@@ -190,19 +190,22 @@ impl Copies {
 
     fn touch_destination(&self, slot: usize, at: &At<'_>, access: &MemoryAccess<'_>, to: &mut Findings) {
         let Some(block) = self.blocks.get(slot).filter(|block| block.pending > 0) else { return };
+        let mut met = Vec::new();
         for lane in lanes(access.mask) {
             let offset = access.addresses[lane];
             let touched = block.words.get(words(offset, access.bytes)).unwrap_or_default();
             if let Some(owner) = touched.iter().find(|owner| owner.thread != 0) {
-                let own = owner.thread == at.warp * 32 + lane as u32 + 1;
-                let committed = block.lanes.get(owner.thread as usize - 1).map_or(0, |lane| lane.committed);
-                let state = if owner.group >= committed { "has not committed" } else { "has not waited for" };
-                destination(at, access, (lane as u32, offset), (*owner, own, state), to);
+                let issuer = owner.thread - 1;
+                let committed = block.lanes.get(issuer as usize).map_or(0, |lane| lane.committed);
+                let under_way = UnderWay { issuer, block: at.block, committed: owner.group < committed };
+                meet(&mut met, lane, offset, Site(owner.site), under_way);
             }
         }
+        met.iter().for_each(|met| met.tell(at, access, to));
     }
 
     fn touch_source(&self, at: &At<'_>, access: &MemoryAccess<'_>, to: &mut Findings) {
+        let mut met = Vec::new();
         for lane in lanes(access.mask) {
             let from = access.addresses[lane];
             let end = from + u64::from(access.bytes);
@@ -215,12 +218,14 @@ impl Copies {
                         copy.source.is_some_and(|source| source < end && from < source + u64::from(copy.bytes))
                     };
                     if let Some(copy) = owner.queue.iter().find(reads) {
-                        let issuer = (to.coordinates(block.index), thread as u32);
-                        source(at, (lane as u32, from), (copy.site, issuer), to);
+                        let (block, committed) = (to.coordinates(block.index), copy.group < owner.committed);
+                        let under_way = UnderWay { issuer: thread as u32, block, committed };
+                        meet(&mut met, lane, from, copy.site, under_way);
                     }
                 }
             }
         }
+        met.iter().for_each(|met| met.tell(at, access, to));
     }
 
     /// Lanes leave the kernel: what they have issued and not waited for nobody can use.
@@ -229,7 +234,7 @@ impl Copies {
         let left = |lane: usize| block.lanes.get(at.warp as usize * 32 + lane).and_then(|lane| lane.queue.front());
         let pending = lanes(at.mask).filter(|&lane| left(lane).is_some()).fold(0, |mask, lane| mask | 1 << lane);
         let Some(copy) = lanes(pending).find_map(left) else { return };
-        let issued = to.place_of(at.program, copy.site, at.block, at.warp, pending);
+        let issued = to.place_of(copy.site, at.block, at.warp, pending);
         let place = to.place(at, pending);
         to.add(Check::Asynccheck, "pending-at-exit", (to.site(at), copy.site), || Finding {
             severity: Severity::Note,
@@ -247,69 +252,64 @@ fn forget_source(sources: &mut [u32], copy: Copy) {
     }
 }
 
-/// Tells an access to the destination of a copy under way.
-fn destination(
-    at: &At<'_>,
-    access: &MemoryAccess<'_>,
-    (lane, offset): (u32, u64),
-    (owner, own, state): (Owner, bool, &str),
-    to: &mut Findings,
-) {
-    let (kind, does) = match access.kind {
-        AccessKind::Read => ("read-before-wait", "reads"),
-        AccessKind::AsyncIssue => ("copy-over-copy", "issues a copy to"),
-        _ => ("write-before-wait", "writes"),
-    };
-    let site = Site(owner.site);
-    let sites = (to.site(at), site);
-    if to.again(Check::Asynccheck, kind, sites) {
-        return;
-    }
-    let (warp, issuer) = ((owner.thread - 1) / 32, (owner.thread - 1) % 32);
-    let whose = if own { "this lane".to_owned() } else { format!("lane {issuer} of warp {warp}") };
-    let issued = to.place_of(at.program, site, at.block, warp, 1 << issuer);
-    let message = format!("{does} shared {offset:#x}, the destination of a cp.async that {whose} {state}");
-    tell(at, kind, sites, message, lane, offset, ("shared memory of the block", issued), to);
+/// Whose a copy is, and how far.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    /// Thread of the block.
+    issuer: u32,
+    block: [u32; 3],
+    committed: bool,
 }
 
-/// Tells a write to the source of a copy under way.
-fn source(
-    at: &At<'_>,
-    (lane, address): (u32, u64),
-    (site, (block, thread)): (Site, ([u32; 3], u32)),
-    to: &mut Findings,
-) {
-    let sites = (to.site(at), site);
-    if to.again(Check::Asynccheck, "source-overwritten", sites) {
-        return;
-    }
-    let issued = to.place_of(at.program, site, block, thread / 32, 1 << (thread % 32));
-    let message = format!(
-        "writes global {address:#x}, the source of a cp.async that lane {} of warp {} has not waited for",
-        thread % 32,
-        thread / 32
-    );
-    tell(at, "source-overwritten", sites, message, lane, address, ("", issued), to);
-}
-
-#[allow(clippy::too_many_arguments)]
-fn tell(
-    at: &At<'_>,
-    kind: &'static str,
-    sites: (Site, Site),
-    message: String,
-    lane: u32,
+/// Lanes of one access that meet copies of one instruction.
+struct Met {
+    lanes: u32,
+    /// Where the first of them does.
     address: u64,
-    (allocation, issued): (&str, Place),
-    to: &mut Findings,
-) {
-    let place = to.place(at, 1 << lane);
-    to.add(Check::Asynccheck, kind, sites, || Finding {
-        message,
-        place,
-        related: vec![("the copy".to_owned(), issued)],
-        address: Some(address),
-        allocation: (!allocation.is_empty()).then(|| allocation.to_owned()),
-        ..Finding::default()
-    });
+    site: Site,
+    copy: UnderWay,
+    /// Lanes of the issuing warp.
+    issuers: u32,
+}
+
+/// Adds a lane to those that have met copies of this instruction and warp.
+fn meet(met: &mut Vec<Met>, lane: usize, address: u64, site: Site, copy: UnderWay) {
+    let issuer = 1 << (copy.issuer % 32);
+    let same =
+        |one: &&mut Met| one.site == site && (one.copy.block, one.copy.issuer / 32) == (copy.block, copy.issuer / 32);
+    match met.iter_mut().find(same) {
+        Some(one) => (one.lanes, one.issuers) = (one.lanes | 1 << lane, one.issuers | issuer),
+        None => met.push(Met { lanes: 1 << lane, address, site, copy, issuers: issuer }),
+    }
+}
+
+impl Met {
+    fn tell(&self, at: &At<'_>, access: &MemoryAccess<'_>, to: &mut Findings) {
+        let shared = access.space == Space::Shared;
+        let (kind, does) = match access.kind {
+            _ if !shared => ("source-overwritten", "writes"),
+            AccessKind::Read => ("read-before-wait", "reads"),
+            AccessKind::AsyncIssue => ("copy-over-copy", "issues a copy to"),
+            _ => ("write-before-wait", "writes"),
+        };
+        let sites = (to.site(at), self.site);
+        if to.again(Check::Asynccheck, kind, sites) {
+            return;
+        }
+        let (warp, issuer) = (self.copy.issuer / 32, self.copy.issuer % 32);
+        let own = shared && warp == at.warp && issuer == self.lanes.trailing_zeros();
+        let whose = if own { "this lane".to_owned() } else { format!("lane {issuer} of warp {warp}") };
+        let state = if self.copy.committed { "has not waited for" } else { "has neither committed nor waited for" };
+        let (address, place) = (self.address, to.place(at, self.lanes));
+        let issued = to.place_of(self.site, self.copy.block, warp, self.issuers);
+        let (space, role) = if shared { ("shared", "destination") } else { ("global", "source") };
+        to.add(Check::Asynccheck, kind, sites, || Finding {
+            message: format!("{does} {space} {address:#x}, the {role} of a cp.async that {whose} {state}"),
+            place,
+            related: vec![("the copy".to_owned(), issued)],
+            address: Some(address),
+            allocation: shared.then(|| "shared memory of the block".to_owned()),
+            ..Finding::default()
+        });
+    }
 }

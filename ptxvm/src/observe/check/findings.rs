@@ -1,9 +1,10 @@
 //! What the checks found: each finding once with a count, and the places in the text that it names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::observe::At;
-use crate::program::{Function, Instruction, Program};
+use crate::program::{self, Function, Program};
 use crate::report::{Check, Place, Report, Severity};
 
 /// Number of an instruction in its program: functions in order, each with its instructions. Checks keep it in their
@@ -44,13 +45,17 @@ impl Default for Finding {
 }
 
 /// The findings of a launch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Findings {
     kernel: String,
     replay: String,
     grid: [u32; 3],
     /// The first site of each function, in the program's order.
     bases: Vec<u32>,
+    /// Where each instruction stands, by site: an executor that is stuck has no instruction at hand.
+    sites: Vec<program::Site>,
+    text: Arc<str>,
+    files: Vec<(u32, String)>,
     reports: Vec<Report>,
     /// Where the report of a finding is.
     known: HashMap<(Check, &'static str, Site, Site), usize>,
@@ -60,7 +65,18 @@ pub struct Findings {
 impl Findings {
     /// Nothing found yet.
     pub(super) fn new(replay: String) -> Findings {
-        Findings { replay, ..Findings::default() }
+        Findings {
+            kernel: String::new(),
+            replay,
+            grid: [1; 3],
+            bases: Vec::new(),
+            sites: Vec::new(),
+            text: "".into(),
+            files: Vec::new(),
+            reports: Vec::new(),
+            known: HashMap::new(),
+            errors: 0,
+        }
     }
 
     /// A kernel begins.
@@ -69,6 +85,8 @@ impl Findings {
         self.grid = grid;
         let sizes = program.functions.iter().map(|function| function.code.len() as u32);
         self.bases = sizes.scan(0, |next, size| Some(std::mem::replace(next, *next + size))).collect();
+        self.sites = program.functions.iter().flat_map(|function| &function.code).map(|one| one.site).collect();
+        (self.text, self.files) = (Arc::clone(&program.text), program.files.clone());
     }
 
     /// Adds a finding, or counts it when the same (check, kind, pair of instructions) was found before. `make` runs for
@@ -128,20 +146,27 @@ impl Findings {
         at.map_or(Site::NONE, |at| self.site(at))
     }
 
-    /// The instruction of a site.
-    pub fn instruction<'a>(&self, program: &'a Program, site: Site) -> Option<&'a Instruction> {
-        let function = self.bases.partition_point(|&base| base <= site.0).checked_sub(1)?;
-        program.functions.get(function)?.code.get((site.0 - self.bases[function]) as usize)
-    }
-
     /// The place of `at`, for these lanes.
     pub fn place(&self, at: &At<'_>, lanes: u32) -> Place {
-        place(at.program, Some(at.instruction), at.block, at.warp, lanes)
+        self.place_of(self.site(at), at.block, at.warp, lanes)
     }
 
-    /// The place of another instruction, which a shadow remembers.
-    pub fn place_of(&self, program: &Program, site: Site, block: [u32; 3], warp: u32, lanes: u32) -> Place {
-        place(program, self.instruction(program, site), block, warp, lanes)
+    /// The place of any instruction, such as one that a shadow remembers.
+    pub fn place_of(&self, site: Site, block: [u32; 3], warp: u32, lanes: u32) -> Place {
+        let lanes = (0..32).filter(|lane| lanes >> lane & 1 == 1).collect();
+        let Some(site) = self.sites.get(site.0 as usize) else {
+            return Place { block, warp, lanes, ..Place::default() };
+        };
+        let text = self.text.get(site.span.0 as usize..site.span.1 as usize).unwrap_or("");
+        let file = self.files.iter().find(|(number, _)| *number == site.file);
+        Place {
+            line: site.line,
+            instruction: text.split_whitespace().collect::<Vec<_>>().join(" "),
+            source: file.map(|(_, name)| (name.clone(), site.source_line)),
+            block,
+            warp,
+            lanes,
+        }
     }
 
     /// Coordinates of a block from its number.
@@ -154,20 +179,4 @@ impl Findings {
 /// Index of a function in its program.
 fn function_index(program: &Program, function: &Function) -> u32 {
     program.functions.iter().position(|known| std::ptr::eq(known, function)).map_or(u32::MAX, |at| at as u32)
-}
-
-fn place(program: &Program, instruction: Option<&Instruction>, block: [u32; 3], warp: u32, lanes: u32) -> Place {
-    let lanes = (0..32).filter(|lane| lanes >> lane & 1 == 1).collect();
-    let Some(instruction) = instruction else { return Place { block, warp, lanes, ..Place::default() } };
-    let site = instruction.site;
-    let text = program.text.get(site.span.0 as usize..site.span.1 as usize).unwrap_or("");
-    let file = program.files.iter().find(|(number, _)| *number == site.file);
-    Place {
-        line: site.line,
-        instruction: text.split_whitespace().collect::<Vec<_>>().join(" "),
-        source: file.map(|(_, name)| (name.clone(), site.source_line)),
-        block,
-        warp,
-        lanes,
-    }
 }

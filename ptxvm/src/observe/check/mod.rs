@@ -232,6 +232,12 @@ impl Observer for Checks {
         }
     }
 
+    fn misuse(&mut self, at: &At<'_>, kind: &'static str, message: &str) {
+        if self.selection.has(Check::Synccheck) {
+            synchronisation::tell(at, kind, message, &mut self.findings);
+        }
+    }
+
     fn halt(&mut self, at: Option<&At<'_>>, halt: &Halt<'_>) {
         match halt {
             Halt::Trap => self.stopped(at, "trap", "the kernel executed `trap`".to_owned()),
@@ -250,7 +256,7 @@ impl Observer for Checks {
                 _ => self.stopped(at, kind, (*message).to_owned()),
             },
             Halt::Deadlock(waiting) if self.selection.has(Check::Deadlock) => {
-                deadlock::tell(at, waiting, &mut self.findings);
+                deadlock::tell(waiting, &mut self.findings);
             }
             Halt::Deadlock(waiting) => {
                 let message = format!("nothing can run any more: {} fragments of warps wait", waiting.len());

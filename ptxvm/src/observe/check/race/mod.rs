@@ -127,9 +127,9 @@ impl Race {
     }
 
     /// A barrier is complete.
-    pub(super) fn barrier(&mut self, slot: usize, barrier: u32, participants: &[(u32, u32, bool)]) {
+    pub(super) fn barrier(&mut self, slot: usize, barrier: u32, whole: bool, came: &[(u32, u32, bool)]) {
         if let Some((block, ticks)) = self.block(slot) {
-            block.barrier(barrier, participants, ticks);
+            block.barrier(barrier, whole, came, ticks);
         }
     }
 
@@ -156,7 +156,11 @@ impl Race {
         match *sync {
             Sync::WarpBarrier => self.warp_barrier(slot, at.warp, at.mask),
             Sync::BarrierArrive { id, waits: false } => self.arrive(slot, id, at.warp, at.mask),
-            Sync::BarrierComplete { id, participants } => self.barrier(slot, id, participants),
+            Sync::BarrierComplete { id, participants } => {
+                // The exit of the last that was waited for completes barriers without a count only.
+                let counted = matches!(&at.instruction.action, Action::Barrier(barrier) if barrier.threads.is_some());
+                self.barrier(slot, id, !counted, participants);
+            }
             Sync::Exit => self.exit(slot, at.warp, at.mask),
             Sync::Fence { scope } => {
                 let sequential = matches!(at.instruction.action, Action::Fence { sequential: true, .. });

@@ -55,6 +55,8 @@ pub(super) struct Block {
 pub(super) struct Warp {
     /// The tick of its last synchronisation: its accesses are stamped with it.
     pub(super) now: u32,
+    /// Lanes that it began with.
+    born: u32,
     /// Lanes that have not exited.
     pub(super) live: u32,
     /// Accesses of each warp of the block up to this tick are known to all its lanes.
@@ -192,7 +194,8 @@ impl View<'_> {
 
 impl Warp {
     fn new(threads: u32, now: u32) -> Warp {
-        Warp { now, live: lanes_of(threads), knows: [0; WARPS], lanes: None }
+        let born = lanes_of(threads);
+        Warp { now, born, live: born, knows: [0; WARPS], lanes: None }
     }
 
     /// The lanes' own state, made when the first has any.
@@ -347,21 +350,28 @@ impl Block {
         }
     }
 
-    /// A barrier is complete: those who waited know what all who came had done.
-    pub(super) fn barrier(&mut self, barrier: u32, participants: &[(u32, u32, bool)], ticks: &mut Ticks) {
+    /// A barrier is complete: those who waited know what all who came had done. A barrier without a count (`whole`) is
+    /// one of all threads of the block, and those who have exited count as come.
+    pub(super) fn barrier(&mut self, barrier: u32, whole: bool, came: &[(u32, u32, bool)], ticks: &mut Ticks) {
         let mut waiting = [0u32; WARPS];
-        for &(warp, mask, waited) in participants {
+        for &(warp, mask, waited) in came {
             if waited {
                 waiting[warp as usize % WARPS] |= mask;
             }
         }
-        let arrived = self.arrived.get_mut(barrier as usize).map(std::mem::take).unwrap_or_default();
-        let all = self.warps.iter().zip(waiting).all(|(warp, mask)| warp.live & !mask == 0);
-        if all {
-            self.full_barrier(ticks);
-        } else {
-            self.partial_barrier(&waiting, arrived, ticks);
+        let mut arrived = self.arrived.get_mut(barrier as usize).map(std::mem::take).unwrap_or_default();
+        let those = |of: &Warp| if whole { of.live } else { of.born };
+        if arrived.is_empty() && self.warps.iter().zip(waiting).all(|(warp, mask)| those(warp) & !mask == 0) {
+            return self.full_barrier(ticks);
         }
+        for warp in 0..self.warps.len() as u32 {
+            let waits = waiting[warp as usize];
+            let left = whole && self.warps[warp as usize].live == 0 && arrived.iter().all(|one| one.warp != warp);
+            if waits != 0 || left {
+                arrived.push(self.arrival(warp, waits));
+            }
+        }
+        self.partial_barrier(&waiting, &arrived, ticks);
     }
 
     fn full_barrier(&mut self, ticks: &mut Ticks) {
@@ -386,12 +396,10 @@ impl Block {
         }
     }
 
-    fn partial_barrier(&mut self, waiting: &[u32; WARPS], mut came: Vec<Arrival>, ticks: &mut Ticks) {
-        let those = (0..self.warps.len() as u32).filter(|&warp| waiting[warp as usize] != 0);
-        came.extend(those.map(|warp| self.arrival(warp, waiting[warp as usize])));
+    fn partial_barrier(&mut self, waiting: &[u32; WARPS], came: &[Arrival], ticks: &mut Ticks) {
         let (mut knows, mut known, mut fenced) = ([0; WARPS], None, None);
         let mut lanes = Clock::default();
-        for arrival in &came {
+        for arrival in came {
             for (all, one) in knows.iter_mut().zip(arrival.knows) {
                 *all = one.max(*all);
             }

@@ -63,7 +63,7 @@ impl Race {
                 continue;
             }
             let block = to.coordinates(self.block_index(conflict.before.serial()));
-            let earlier = to.place_of(at.program, sites.1, block, conflict.before.warp(), conflict.before_lanes);
+            let earlier = to.place_of(sites.1, block, conflict.before.warp(), conflict.before_lanes);
             let place = to.place(at, conflict.lanes);
             let shared = access.space == Space::Shared;
             to.add(Check::Racecheck, kind, sites, || Finding {

@@ -88,7 +88,7 @@ impl World {
     /// `bar.sync 0` of all warps.
     fn barrier(&mut self, slot: usize, warps: u32) {
         let participants: Vec<(u32, u32, bool)> = (0..warps).map(|warp| (warp, ALL, true)).collect();
-        self.race.barrier(slot, 0, &participants);
+        self.race.barrier(slot, 0, true, &participants);
     }
 
     fn membar(&mut self, (slot, warp): (usize, u32), mask: u32, scope: Scope) {
@@ -163,7 +163,7 @@ fn every_reader_since_the_barrier_counts() {
         world.read((0, warp), 1, One(Shared, 0));
     }
     // Warps 1 and 2 meet warp 3, warp 0 does not: its read is the oldest and must not be forgotten.
-    world.race.barrier(0, 1, &[(1, ALL, true), (2, ALL, true), (3, ALL, true)]);
+    world.race.barrier(0, 1, false, &[(1, ALL, true), (2, ALL, true), (3, ALL, true)]);
     assert_eq!(world.write((0, 3), 1, One(Shared, 0)), [(Hazard::WriteAfterRead, 1)]);
 }
 
@@ -172,8 +172,17 @@ fn those_who_have_exited_do_not_hold_up_the_order() {
     let mut world = World::new(1, 64);
     world.write((0, 1), ALL, Each(Shared, 0, 4));
     world.race.exit(0, 1, ALL);
-    world.race.barrier(0, 0, &[(0, ALL, true)]);
+    world.race.barrier(0, 0, true, &[(0, ALL, true)]);
     assert_eq!(world.read((0, 0), ALL, Each(Shared, 0, 4)), NONE);
+    // A barrier of a count does not count them, nor what they did after they had arrived at one.
+    for whole in [true, false] {
+        let mut world = World::new(1, 64);
+        world.race.arrive(0, 1, 1, ALL);
+        world.write((0, 1), ALL, Each(Shared, 0, 4));
+        world.race.exit(0, 1, ALL);
+        world.race.barrier(0, 1, whole, &[(1, ALL, false), (0, ALL, true)]);
+        assert_eq!(world.read((0, 0), ALL, Each(Shared, 0, 4)), [(Hazard::ReadAfterWrite, ALL)]);
+    }
 }
 
 #[test]
@@ -189,11 +198,11 @@ fn neighbouring_bytes_are_different_places() {
 fn a_barrier_of_some_warps_orders_those() {
     let mut world = World::new(1, 128);
     world.write((0, 0), ALL, Each(Shared, 0, 4));
-    world.race.barrier(0, 1, &[(0, ALL, true), (1, ALL, true)]);
+    world.race.barrier(0, 1, false, &[(0, ALL, true), (1, ALL, true)]);
     assert_eq!(world.read((0, 1), ALL, Each(Shared, 0, 4)), NONE);
     assert_eq!(world.read((0, 2), 1, One(Shared, 0)), [(Hazard::ReadAfterWrite, 1)]);
     // Warp 1 passes on what it knows.
-    world.race.barrier(0, 2, &[(1, ALL, true), (3, ALL, true)]);
+    world.race.barrier(0, 2, false, &[(1, ALL, true), (3, ALL, true)]);
     assert_eq!(world.read((0, 3), 1, One(Shared, 4)), NONE);
 }
 
@@ -203,7 +212,7 @@ fn what_comes_after_an_arrival_is_not_ordered() {
     world.write((0, 0), 1, One(Shared, 0));
     world.race.arrive(0, 1, 0, ALL);
     world.write((0, 0), 1, One(Shared, 4));
-    world.race.barrier(0, 1, &[(0, ALL, false), (1, ALL, true)]);
+    world.race.barrier(0, 1, false, &[(0, ALL, false), (1, ALL, true)]);
     assert_eq!(world.read((0, 1), 1, One(Shared, 0)), NONE);
     assert_eq!(world.read((0, 1), 1, One(Shared, 4)), [(Hazard::ReadAfterWrite, 1)]);
     // The one who arrived has not learnt anything.

@@ -15,11 +15,11 @@ use warpweft_ptxvm::observe::check::{Checks, Selection};
 use warpweft_ptxvm::report::{Check, Place, Report, Severity};
 
 /// All lanes.
-pub const ALL: u32 = u32::MAX;
+pub(crate) const ALL: u32 = u32::MAX;
 
 /// A kernel to check.
 #[derive(Clone)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     body: String,
     grid: [u32; 3],
     block: [u32; 3],
@@ -31,7 +31,7 @@ pub struct Kernel {
 
 /// One way to run it.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub(crate) struct Way {
     schedule: Schedule,
     asynchrony: Asynchrony,
     divergence: Divergence,
@@ -40,7 +40,7 @@ pub struct Way {
 
 impl Way {
     /// The plain one, under which reports hold whole warps.
-    pub const PLAIN: Way = Way {
+    pub(crate) const PLAIN: Way = Way {
         schedule: Schedule::RoundRobin,
         asynchrony: Asynchrony::Eager,
         divergence: Divergence::Reconverge,
@@ -48,7 +48,7 @@ impl Way {
     };
 
     /// Every mode with every schedule.
-    pub fn all() -> Vec<Way> {
+    pub(crate) fn all() -> Vec<Way> {
         let mut all = Vec::new();
         for schedule in [Schedule::RoundRobin, Schedule::Reverse, Schedule::Random] {
             for asynchrony in [Asynchrony::Eager, Asynchrony::Latest, Asynchrony::Random] {
@@ -63,7 +63,7 @@ impl Way {
 }
 
 /// A kernel of this body, one block of 64 threads, every check.
-pub fn kernel(body: &str) -> Kernel {
+pub(crate) fn kernel(body: &str) -> Kernel {
     Kernel {
         body: body.to_owned(),
         grid: [1, 1, 1],
@@ -77,47 +77,47 @@ pub fn kernel(body: &str) -> Kernel {
 
 impl Kernel {
     /// So many threads a block.
-    pub fn threads(mut self, threads: u32) -> Kernel {
+    pub(crate) fn threads(mut self, threads: u32) -> Kernel {
         self.block = [threads, 1, 1];
         self
     }
 
     /// So many blocks.
-    pub fn blocks(mut self, blocks: u32) -> Kernel {
+    pub(crate) fn blocks(mut self, blocks: u32) -> Kernel {
         self.grid = [blocks, 1, 1];
         self
     }
 
     /// Launched so often, one after the other.
-    pub fn launches(mut self, launches: u32) -> Kernel {
+    pub(crate) fn launches(mut self, launches: u32) -> Kernel {
         self.launches = launches;
         self
     }
 
     /// Only these checks.
-    pub fn checks(mut self, checks: Selection) -> Kernel {
+    pub(crate) fn checks(mut self, checks: Selection) -> Kernel {
         self.checks = checks;
         self
     }
 
     /// Only this check.
-    pub fn only(self, check: Check) -> Kernel {
+    pub(crate) fn only(self, check: Check) -> Kernel {
         self.checks(Selection::only(check))
     }
 
     /// Every check but racecheck.
-    pub fn without_races(self) -> Kernel {
+    pub(crate) fn without_races(self) -> Kernel {
         self.checks(Selection::ALL.without(Check::Racecheck))
     }
 
     /// With a part of the body replaced.
-    pub fn with(mut self, part: &str, by: &str) -> Kernel {
+    pub(crate) fn with(mut self, part: &str, by: &str) -> Kernel {
         self.body = self.body.replace(part, by);
         self
     }
 
     /// The module's text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!(
             ".version 8.0
 .target sm_80
@@ -153,7 +153,7 @@ ret;
     }
 
     /// The line of the text that ends in this word.
-    pub fn line(&self, word: &str) -> u32 {
+    pub(crate) fn line(&self, word: &str) -> u32 {
         let text = self.text();
         let lines: Vec<usize> = text
             .lines()
@@ -166,7 +166,7 @@ ret;
     }
 
     /// Runs it, and gives the reports.
-    pub fn run(&self, way: Way) -> Vec<Report> {
+    pub(crate) fn run(&self, way: Way) -> Vec<Report> {
         let program = lower::compile(&self.text()).unwrap_or_else(|error| panic!("{error}\n{}", self.text()));
         let memory = AddressSpace::new(&[1 << 30]).expect("a device");
         let device = DeviceId(0);
@@ -195,13 +195,14 @@ ret;
             dynamic_shared: 0,
             params: &params,
             device,
+            target: program.target,
             sms: 4,
             grid_id: 0,
         };
         let mut reports = Vec::new();
         for _ in 0..self.launches {
             let mut checks = Checks::new(self.checks, format!("{way:?}"));
-            let _ = exec::run(&launch, &memory, &HostFunctions::default(), &options, &mut checks);
+            exec::run(&launch, &memory, &HostFunctions::default(), &options, &mut checks).expect("a launch");
             reports.extend(checks.take_reports());
         }
         reports
@@ -209,7 +210,7 @@ ret;
 
     /// No run reports an error; notes are of these kinds only.
     #[track_caller]
-    pub fn passes_with_notes(&self, notes: &[&str]) {
+    pub(crate) fn passes_with_notes(&self, notes: &[&str]) {
         for way in Way::all() {
             let reports = self.run(way);
             let wrong = |report: &&Report| report.severity != Severity::Note || !notes.contains(&report.kind);
@@ -220,14 +221,14 @@ ret;
 
     /// No run reports anything.
     #[track_caller]
-    pub fn passes(&self) {
+    pub(crate) fn passes(&self) {
         self.passes_with_notes(&[]);
     }
 
     /// Every run reports a race between the two lines, in either order, and nothing else. Given are the lines' words and
     /// the lanes (of any warp) that take part: all of them in the plain way, some in each.
     #[track_caller]
-    pub fn races(&self, first: (&str, u32), second: (&str, u32)) {
+    pub(crate) fn races(&self, first: (&str, u32), second: (&str, u32)) {
         let ends = [(self.line(first.0), first.1), (self.line(second.0), second.1)];
         for way in Way::all() {
             let reports = self.run(way);
@@ -250,13 +251,14 @@ ret;
 
     /// Every run reports this, at this line's word for these lanes: exactly these in the plain way, some of them in each.
     #[track_caller]
-    pub fn fails(&self, check: Check, kind: &str, word: &str, lanes: u32) {
+    pub(crate) fn fails(&self, check: Check, kind: &str, word: &str, lanes: u32) {
         let line = self.line(word);
         for way in Way::all() {
             let reports = self.run(way);
             let errors: Vec<&Report> = reports.iter().filter(|report| report.severity == Severity::Error).collect();
             let context = || format!("{way:?}\n{}{}", shown(&errors), self.text());
-            let found = errors.iter().find(|report| (report.check, report.kind, report.place.line) == (check, kind, line));
+            let found =
+                errors.iter().find(|report| (report.check, report.kind, report.place.line) == (check, kind, line));
             let report = found.unwrap_or_else(|| panic!("no {check} {kind} at line {line}: {}", context()));
             let mask = mask(&report.place);
             let exact = way.divergence == Divergence::Reconverge && way.schedule == Schedule::RoundRobin;
@@ -270,7 +272,7 @@ ret;
 impl Kernel {
     /// Every run finds this kind of race somewhere; which accesses meet first is chance.
     #[track_caller]
-    pub fn finds_somewhere(&self, kind: &str) {
+    pub(crate) fn finds_somewhere(&self, kind: &str) {
         for way in Way::all() {
             let reports = self.run(way);
             let all: Vec<&Report> = reports.iter().collect();
@@ -280,18 +282,19 @@ impl Kernel {
 
     /// Every run has an error of this kind; at which of several places is chance.
     #[track_caller]
-    pub fn reported(&self, check: Check, kind: &str) {
+    pub(crate) fn reported(&self, check: Check, kind: &str) {
         for way in Way::all() {
             let reports = self.run(way);
             let all: Vec<&Report> = reports.iter().collect();
-            let found = |report: &Report| (report.check, report.kind, report.severity) == (check, kind, Severity::Error);
+            let found =
+                |report: &Report| (report.check, report.kind, report.severity) == (check, kind, Severity::Error);
             assert!(reports.iter().any(found), "{way:?}\n{}{}", shown(&all), self.text());
         }
     }
 
     /// Every run finds this kind at this line's word, for some of these lanes.
     #[track_caller]
-    pub fn finds(&self, kind: &str, word: &str, lanes: u32) {
+    pub(crate) fn finds(&self, kind: &str, word: &str, lanes: u32) {
         let line = self.line(word);
         for way in Way::all() {
             let reports = self.run(way);
