@@ -265,6 +265,16 @@ impl Observer for Checks {
         }
     }
 
+    fn finish(&mut self) {
+        if let Some(message) = self.race.as_ref().and_then(|race| race.limits()) {
+            self.findings.add(Check::Racecheck, "racecheck-limit", (Site::NONE, Site::NONE), || Finding {
+                severity: Severity::Note,
+                message: message.to_owned(),
+                ..Finding::default()
+            });
+        }
+    }
+
     fn take_reports(&mut self) -> Vec<Report> {
         self.findings.take()
     }

@@ -97,6 +97,18 @@ impl Race {
         }
     }
 
+    /// Why races may have been missed, if they may.
+    pub(super) fn limits(&self) -> Option<&'static str> {
+        if self.ticks.spent() || self.begun == Stamp::BLOCKS {
+            return Some(
+                "the launch has more blocks or synchronisations than racecheck counts: it checked the first only",
+            );
+        }
+        self.global
+            .forgot
+            .then_some("the launch touches more global memory than racecheck keeps: it forgot older accesses")
+    }
+
     fn block(&mut self, slot: usize) -> Option<(&mut Block, &mut Ticks)> {
         if self.ticks.spent() {
             return None;

@@ -128,16 +128,33 @@ pub(super) struct Shadow {
     recent: [(u64, u32); 64],
     /// What strong accesses have told each other; 0 is nobody's.
     channels: Vec<Channel>,
+    /// Cells of all pages, and how many there may be.
+    cells: usize,
+    most: usize,
+    /// Pages were forgotten to stay within that.
+    pub(super) forgot: bool,
 }
 
 /// The coarsest cell: no access is wider without being several.
 const COARSEST: u32 = 4;
 
+/// 4 GiB of cells: the history of 340 MB that are accessed by words.
+const MOST_CELLS: usize = (4 << 30) / size_of::<Cell>();
+
 impl Shadow {
     /// A shadow with pages of `1 << bits` bytes.
     pub(super) fn new(bits: u32) -> Shadow {
         let channels = vec![Channel::default()];
-        Shadow { bits, pages: Vec::new(), index: HashMap::new(), recent: [(0, 0); 64], channels }
+        Shadow {
+            bits,
+            pages: Vec::new(),
+            index: HashMap::new(),
+            recent: [(0, 0); 64],
+            channels,
+            cells: 0,
+            most: MOST_CELLS,
+            forgot: false,
+        }
     }
 
     /// Nothing was ever accessed. Pages stay allocated.
@@ -181,13 +198,35 @@ impl Shadow {
 
     #[cold]
     fn find(&mut self, tag: u64, address: u64, bytes: u32) -> u32 {
+        if self.cells >= self.most && !self.index.contains_key(&tag) {
+            self.forget();
+        }
         let next = self.pages.len() as u32;
         let page = *self.index.entry(tag).or_insert(next);
         if page == next {
             let shift = natural(address, bytes);
+            self.cells += 1 << (self.bits - shift);
             self.pages.push(Page { shift, cells: bytemuck::zeroed_vec(1 << (self.bits - shift)) });
         }
         page
+    }
+
+    /// Forgets what was accessed, to make room. That can only hide races; what strong accesses have published stays, for
+    /// without it there would seem to be some.
+    fn forget(&mut self) {
+        let mut kept = HashMap::new();
+        let tags: HashMap<u32, u64> = self.index.drain().map(|(tag, page)| (page, tag)).collect();
+        let pages = std::mem::take(&mut self.pages).into_iter().enumerate();
+        for (at, page) in pages.filter(|(_, page)| page.cells.iter().any(|cell| cell.channel != 0)) {
+            if let Some(&tag) = tags.get(&(at as u32)) {
+                kept.insert(tag, self.pages.len() as u32);
+                self.pages.push(page);
+            }
+        }
+        self.cells = self.pages.iter().map(|page| page.cells.len()).sum();
+        // Where all of it is published there is no room to make: then the limit moves.
+        self.most = self.most.max(self.cells * 2);
+        (self.index, self.recent, self.forgot) = (kept, [(0, 0); 64], true);
     }
 
     /// Makes the cells of a page smaller: each becomes several with the same history.
@@ -208,6 +247,7 @@ impl Shadow {
                 cells.push(part);
             }
         }
+        self.cells += cells.len() - page.cells.len();
         (page.cells, page.shift) = (cells, shift);
     }
 
@@ -246,6 +286,22 @@ mod tests {
         assert_eq!(lanes, [3, 4, 3, 3, 3, 3, 3, 3]);
         assert_eq!(shadow.cells(0x1010, 4).0[0].write, Stamp::NEVER);
         assert_eq!(shadow.page(0x9000, 4).0.shift, 2);
+    }
+
+    #[test]
+    fn it_forgets_when_it_is_full_but_not_what_was_published() {
+        let mut shadow = Shadow::new(12);
+        shadow.most = 4 * 1024;
+        let (cells, channels) = shadow.cells(0, 4);
+        cells[0].write = Stamp::new(1, 0, 0, 0);
+        Shadow::channel(channels, &mut cells[0], Channel::default());
+        for page in 1..8u64 {
+            shadow.cells(page << 12, 4).0[0].write = Stamp::new(2, 0, 0, 0);
+        }
+        assert!(shadow.forgot && shadow.cells <= shadow.most);
+        assert_eq!(shadow.cells(0, 4).0[0].write, Stamp::new(1, 0, 0, 0));
+        assert_eq!(shadow.cells(1 << 12, 4).0[0].write, Stamp::NEVER);
+        assert_eq!(shadow.cells(7 << 12, 4).0[0].write, Stamp::new(2, 0, 0, 0));
     }
 
     #[test]

@@ -168,6 +168,19 @@ fn every_reader_since_the_barrier_counts() {
 }
 
 #[test]
+fn readers_of_other_blocks_count_however_old() {
+    let mut world = World::new(3, 32);
+    for block in 0..2 {
+        world.load((block, 0), 0, DATA, Order::Weak);
+    }
+    world.barrier(2, 1);
+    // Block 1 was the last to read, and releases; block 0 does not.
+    world.store((1, 0), 0, FLAG, Order::Release(GPU));
+    world.load((2, 0), 0, FLAG, Order::Acquire(GPU));
+    assert_eq!(world.store((2, 0), 0, DATA, Order::Weak), [(Hazard::WriteAfterRead, 1)]);
+}
+
+#[test]
 fn those_who_have_exited_do_not_hold_up_the_order() {
     let mut world = World::new(1, 64);
     world.write((0, 1), ALL, Each(Shared, 0, 4));

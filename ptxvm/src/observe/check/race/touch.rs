@@ -127,7 +127,9 @@ impl Touch<'_> {
             if cell.read != Stamp::NEVER && !self.view.all_ordered(lane, cell.read, cell.readers) {
                 self.write_after_read(cell, lane, place, value);
             }
-            if cell.others_tick > self.view.floor {
+            // The floor is the block's own: reads of other blocks may well be older.
+            let floor = if self.access.space == Space::Shared { self.view.floor } else { 0 };
+            if cell.others_tick > floor {
                 self.write_after_others(cell, lane, place, value);
             }
             if cell.channel != 0 {
