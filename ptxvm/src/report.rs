@@ -88,3 +88,86 @@ impl fmt::Display for Check {
         })
     }
 }
+
+impl fmt::Display for Severity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        })
+    }
+}
+
+/// Line, instruction, block, warp and lanes, as far as they are known.
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            return out.write_str("at no single instruction");
+        }
+        write!(out, "line {}: `{}`", self.line, self.instruction)?;
+        if let Some((file, line)) = &self.source {
+            write!(out, " ({file}:{line})")?;
+        }
+        let [x, y, z] = self.block;
+        write!(out, ", block ({x}, {y}, {z}), warp {}", self.warp)?;
+        match self.lanes.len() {
+            0 => Ok(()),
+            1 => write!(out, ", lane {}", self.lanes[0]),
+            _ => write!(out, ", lanes {}", Runs(&self.lanes)),
+        }
+    }
+}
+
+/// Numbers with runs drawn together: `0-3, 7`.
+struct Runs<'a>(&'a [u32]);
+
+impl fmt::Display for Runs<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, run) in self.0.chunk_by(|a, b| a.checked_add(1) == Some(*b)).enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            match run {
+                [first, .., last] => write!(out, "{comma}{first}-{last}")?,
+                _ => write!(out, "{comma}{}", run[0])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All of it, a line for each fact.
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}: {} [{}]", self.severity, self.check, self.message, self.kind)?;
+        write!(out, "\n    kernel `{}`, {}", self.kernel, self.place)?;
+        if let Some(address) = self.address {
+            write!(out, "\n    address {address:#x}")?;
+        }
+        if let Some(allocation) = &self.allocation {
+            write!(out, "{} {allocation}", if self.address.is_some() { "," } else { "\n   " })?;
+        }
+        for (what, place) in &self.related {
+            write!(out, "\n    {what}: {place}")?;
+        }
+        if self.count > 1 {
+            write!(out, "\n    seen {} times", self.count)?;
+        }
+        if !self.replay.is_empty() {
+            write!(out, "\n    again: {}", self.replay)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_lanes_are_drawn_together() {
+        for (lanes, words) in [(vec![3], "3"), (vec![0, 1, 2, 5, 7, 8], "0-2, 5, 7-8"), (vec![], "")] {
+            assert_eq!(Runs(&lanes).to_string(), words);
+        }
+        assert_eq!(Runs(&[u32::MAX, 0]).to_string(), "4294967295, 0");
+    }
+}
