@@ -78,4 +78,60 @@ pub enum DeviceError {
         /// The device.
         device: String,
     },
+    /// Peer access between devices that cannot have it.
+    #[error("kernels on `{device}` cannot reach the memory of `{to}`: both must be of one kind, and of one system")]
+    NoPeer {
+        /// Where the kernels run.
+        device: String,
+        /// Whose memory they would reach.
+        to: String,
+    },
+    /// PTX for a device that runs none.
+    #[error("{what} cannot be used on device `{device}`, which runs no PTX; open a software or cuda device")]
+    NoKernels {
+        /// What was to be used.
+        what: &'static str,
+        /// The device.
+        device: String,
+    },
+    /// PTX that does not compile or load.
+    #[error("device `{device}` cannot load the module: {log}")]
+    Module {
+        /// The device.
+        device: String,
+        /// The compiler's log.
+        log: String,
+    },
+    /// A kernel or variable that a module does not have.
+    #[error("device `{device}`: {reason}")]
+    NoSymbol {
+        /// The device.
+        device: String,
+        /// What was looked for and what is there.
+        reason: String,
+    },
+    /// A launch that cannot begin.
+    #[error("device `{device}` cannot launch: {reason}")]
+    Launch {
+        /// The device.
+        device: String,
+        /// The argument or limit, with the numbers.
+        reason: String,
+    },
+    /// A kernel that failed, or in which a check found an error.
+    #[error("device `{device}`: {report}")]
+    Kernel {
+        /// The device.
+        device: String,
+        /// The whole of what was found.
+        report: String,
+    },
+    /// A backend refused something that should have worked: an exhausted host, a lost device.
+    #[error("device `{device}` failed: {reason}")]
+    Backend {
+        /// The device.
+        device: String,
+        /// The backend's reason.
+        reason: String,
+    },
 }

@@ -1,8 +1,8 @@
 //! `Device`, `Stream`, `Event` and `Buffer<T>`: one API over every device.
 //!
-//! The CPU is always there. A software CUDA device and a real one take the same calls: memory belongs to one device
-//! and is reached from the host by copies (or, on the CPU, directly through [`View::host`]), and whatever runs on a
-//! device is ordered by a [`Stream`].
+//! The CPU is always there. A software CUDA device (feature `software`) and a real one (feature `cuda`) take the same
+//! calls: memory belongs to one device and is reached from the host by copies (or, on the CPU, directly through
+//! [`View::host`]), and whatever runs on a device is ordered by a [`Stream`]. Those two run PTX: [`Module`], [`Kernel`].
 //!
 //! ```
 //! use warpweft_device::Device;
@@ -18,14 +18,27 @@
 mod aligned;
 mod buffer;
 mod cpu;
+#[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+mod driver;
 mod dtype;
 mod error;
+#[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+mod module;
 mod open;
+#[cfg(feature = "software")]
+mod software;
 mod stream;
+mod view;
 
-pub use buffer::{Buffer, View, ViewMut};
+pub use buffer::Buffer;
 pub use cpu::CpuPool;
 pub use dtype::{DType, Element, Float, bf16, f16};
 pub use error::DeviceError;
+pub use module::{Arg, Kernel, Module};
 pub use open::{Device, DeviceKind};
+#[cfg(feature = "software")]
+pub use software::SoftwareOptions;
 pub use stream::{Event, Stream};
+pub use view::{View, ViewMut};
+#[cfg(feature = "software")]
+pub use warpweft_ptxvm as ptxvm;

@@ -1,9 +1,10 @@
 //! Finding and opening a device by name.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::aligned::Aligned;
+use crate::driver::Driver;
 use crate::{Buffer, CpuPool, DeviceError, Element, Stream};
 
 /// What a device is.
@@ -12,6 +13,10 @@ use crate::{Buffer, CpuPool, DeviceError, Element, Stream};
 pub enum DeviceKind {
     /// The host's processors, in native Rust.
     Cpu,
+    /// A GPU in software: it runs PTX on the CPU and checks every access. Feature `software`.
+    Software,
+    /// A GPU of NVIDIA, through its driver. Feature `cuda`.
+    Cuda,
 }
 
 /// A device: where buffers live and kernels run. Cheap to clone; equal when it is the same opened device.
@@ -19,8 +24,21 @@ pub enum DeviceKind {
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    kind: DeviceKind,
-    pool: CpuPool,
+    backend: Backend,
+    /// Devices whose memory kernels of this one reach.
+    peers: Mutex<Vec<Device>>,
+}
+
+enum Backend {
+    Cpu(CpuPool),
+    #[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+    Driver(Box<dyn Driver>),
+}
+
+impl From<Backend> for Device {
+    fn from(backend: Backend) -> Self {
+        Self(Arc::new(Inner { backend, peers: Mutex::default() }))
+    }
 }
 
 impl Device {
@@ -38,50 +56,103 @@ impl Device {
     /// # Errors
     /// [`DeviceError::BadThreads`] for 0 or an absurd count, [`DeviceError::Threads`] where they cannot be started.
     pub fn cpu_with_threads(threads: usize) -> Result<Self, DeviceError> {
-        let pool = CpuPool::new(threads)?;
-        Ok(Self(Arc::new(Inner { kind: DeviceKind::Cpu, pool })))
+        Ok(Backend::Cpu(CpuPool::new(threads)?).into())
     }
 
-    /// Opens a device by its name: `cpu`, or `cpu:N` for N threads.
+    #[cfg(feature = "software")]
+    pub(crate) fn from_driver(driver: impl Driver + 'static) -> Self {
+        Backend::Driver(Box::new(driver)).into()
+    }
+
+    /// Opens a device by its name: `cpu`, `cpu:N` for N threads; with the feature `software` also `software` (a device
+    /// of its own), `software:N` (device N of those that the process shares, which can be peers), and
+    /// `software?sm=90&check=all&seed=1`, with the options of `warpweft ptx run`.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchDevice`] says what was looked for where the name is unknown or the device is not there.
     pub fn open(name: &str) -> Result<Self, DeviceError> {
-        let (kind, argument) = name.split_once(':').map_or((name, None), |(kind, argument)| (kind, Some(argument)));
-        let missing = |looked_for: String| DeviceError::NoSuchDevice {
-            asked: name.to_owned(),
-            looked_for,
-            available: "cpu, cpu:N (N threads)".to_owned(),
-        };
+        let end = name.find([':', '?']).unwrap_or(name.len());
+        let (kind, argument) = name.split_at(end);
         match (kind, argument) {
-            ("cpu", None) => Self::cpu(),
-            ("cpu", Some(count)) => {
-                let threads = count.parse().map_err(|_| missing(format!("`{count}` is not a thread count")))?;
-                Self::cpu_with_threads(threads)
-            }
-            ("software" | "cuda", _) => Err(missing(format!(
-                "looked for a `{kind}` backend in this build of warpweft-device {}, which has none",
-                env!("CARGO_PKG_VERSION")
-            ))),
-            _ => Err(missing(format!("`{kind}` is no kind of device; the kinds are cpu, software and cuda"))),
+            ("cpu", "") => Self::cpu(),
+            ("cpu", count) if count.starts_with(':') => match count[1..].parse() {
+                Ok(threads) => Self::cpu_with_threads(threads),
+                Err(_) => Err(missing(name, format!("`{}` is not a thread count", &count[1..]))),
+            },
+            #[cfg(feature = "software")]
+            ("software", argument) => crate::software::open(argument).map_err(|looked_for| missing(name, looked_for)),
+            #[cfg(not(feature = "software"))]
+            ("software", _) => Err(absent(name, kind)),
+            ("cuda", _) => Err(absent(name, kind)),
+            _ => Err(missing(name, format!("`{kind}` is no kind of device; the kinds are cpu, software and cuda"))),
         }
     }
 
     /// What it is.
     pub fn kind(&self) -> DeviceKind {
-        self.0.kind
+        match &self.0.backend {
+            Backend::Cpu(_) => DeviceKind::Cpu,
+            Backend::Driver(driver) => driver.kind(),
+        }
     }
 
     /// The threads of a CPU device.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotHostMemory`] on any other.
     pub fn cpu_pool(&self) -> Result<&CpuPool, DeviceError> {
-        match self.0.kind {
-            DeviceKind::Cpu => Ok(&self.0.pool),
+        match &self.0.backend {
+            Backend::Cpu(pool) => Ok(pool),
+            Backend::Driver(_) => Err(DeviceError::NotHostMemory { device: self.to_string() }),
         }
+    }
+
+    /// The backend of a device with memory of its own.
+    pub(crate) fn driver(&self, what: &'static str) -> Result<&dyn Driver, DeviceError> {
+        match &self.0.backend {
+            Backend::Cpu(_) => Err(DeviceError::NoKernels { what, device: self.to_string() }),
+            Backend::Driver(driver) => Ok(driver.as_ref()),
+        }
+    }
+
+    /// Whether streams of this device can copy from and wait for the other.
+    pub(crate) fn beside(&self, other: &Device) -> bool {
+        match (&self.0.backend, &other.0.backend) {
+            (Backend::Driver(driver), Backend::Driver(other)) => driver.beside(other.as_ref()),
+            _ => self == other,
+        }
+    }
+
+    /// Lets kernels of this device read and write the memory of another of the same kind.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoPeer`] where the two cannot reach each other.
+    pub fn enable_peer(&self, to: &Device) -> Result<(), DeviceError> {
+        let reached = match (&self.0.backend, &to.0.backend) {
+            (Backend::Driver(driver), Backend::Driver(other)) => driver.enable_peer(other.as_ref())?,
+            _ => false,
+        };
+        if !reached {
+            return Err(DeviceError::NoPeer { device: self.to_string(), to: to.to_string() });
+        }
+        if !self.reaches(to) {
+            self.0.peers.lock().unwrap_or_else(PoisonError::into_inner).push(to.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether kernels of this device reach the memory of another.
+    pub(crate) fn reaches(&self, other: &Device) -> bool {
+        self == other || self.0.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(other)
     }
 
     /// A new stream: what is given to it runs in the order given.
     pub fn stream(&self) -> Stream {
-        Stream::new(self.clone())
+        let queue = match &self.0.backend {
+            Backend::Cpu(_) => None,
+            Backend::Driver(driver) => Some(driver.queue()),
+        };
+        Stream::new(self.clone(), queue)
     }
 
     /// A buffer of `len` zeros.
@@ -89,12 +160,32 @@ impl Device {
     /// # Errors
     /// [`DeviceError::OutOfMemory`].
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Buffer<T>, DeviceError> {
-        let memory = Aligned::zeroed(len).ok_or_else(|| DeviceError::OutOfMemory {
-            count: len,
-            dtype: const { T::DTYPE },
-            device: self.to_string(),
-        })?;
-        Ok(Buffer::from_host(self.clone(), memory))
+        let mut buffer = self.uninitialized(len)?;
+        if self.kind() != DeviceKind::Cpu {
+            let stream = self.stream();
+            buffer.as_view_mut().fill(&stream, T::zeroed())?;
+            stream.synchronize()?;
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer of `len` elements that nobody has given a value: zeros on the CPU, anything on a GPU. A software device
+    /// with initcheck reports a kernel that depends on one.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    pub fn uninitialized<T: Element>(&self, len: usize) -> Result<Buffer<T>, DeviceError> {
+        let buffer = match &self.0.backend {
+            Backend::Cpu(_) => Aligned::zeroed(len).map(|memory| Buffer::from_host(self.clone(), memory)),
+            Backend::Driver(driver) => {
+                let memory = match len.checked_mul(size_of::<T>()) {
+                    Some(bytes) => driver.allocate(bytes as u64)?,
+                    None => None,
+                };
+                memory.map(|memory| Buffer::from_device(self.clone(), memory, len))
+            }
+        };
+        buffer.ok_or_else(|| DeviceError::OutOfMemory { count: len, dtype: T::DTYPE, device: self.to_string() })
     }
 
     /// A buffer with a copy of `values`.
@@ -102,10 +193,28 @@ impl Device {
     /// # Errors
     /// [`DeviceError::OutOfMemory`].
     pub fn upload<T: Element>(&self, values: &[T]) -> Result<Buffer<T>, DeviceError> {
-        let mut buffer = self.zeros(values.len())?;
-        buffer.as_view_mut().copy_from_host(&self.stream(), values)?;
+        let mut buffer = self.uninitialized(values.len())?;
+        let stream = self.stream();
+        buffer.as_view_mut().copy_from_host(&stream, values)?;
+        stream.synchronize()?;
         Ok(buffer)
     }
+}
+
+/// The error of a kind that this build does not have.
+fn absent(asked: &str, kind: &str) -> DeviceError {
+    let version = env!("CARGO_PKG_VERSION");
+    let looked_for =
+        format!("looked for a `{kind}` backend in this build of warpweft-device {version}, which has none");
+    missing(asked, looked_for)
+}
+
+fn missing(asked: &str, looked_for: String) -> DeviceError {
+    let mut available = "cpu, cpu:N (N threads)".to_owned();
+    if cfg!(feature = "software") {
+        available += ", software, software:N (device N), software?sm=90&check=all (options)";
+    }
+    DeviceError::NoSuchDevice { asked: asked.to_owned(), looked_for, available }
 }
 
 impl PartialEq for Device {
@@ -118,16 +227,18 @@ impl Eq for Device {}
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.kind {
-            DeviceKind::Cpu => f.write_str("cpu"),
+        match &self.0.backend {
+            Backend::Cpu(_) => f.write_str("cpu"),
+            Backend::Driver(driver) => driver.fmt(f),
         }
     }
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.kind {
-            DeviceKind::Cpu => write!(f, "Device(cpu, {} threads)", self.0.pool.threads()),
+        match &self.0.backend {
+            Backend::Cpu(pool) => write!(f, "Device(cpu, {} threads)", pool.threads()),
+            Backend::Driver(driver) => write!(f, "Device({driver})"),
         }
     }
 }

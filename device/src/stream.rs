@@ -1,23 +1,37 @@
 //! Order: streams and events.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use crate::driver::{Mark, Queue};
 use crate::{Device, DeviceError};
 
 /// An ordered queue of work on one device.
 ///
 /// On the CPU a call has finished when it returns, which is the strictest order that the contract allows: code that is
-/// right there without its synchronisations may still be wrong on a GPU, so write them.
-#[derive(Clone, Debug)]
+/// right there without its synchronisations may still be wrong on a GPU, so write them. Elsewhere streams run beside
+/// each other and beside the host.
+#[derive(Clone)]
 pub struct Stream {
     device: Device,
+    /// `None` on the CPU; an error where the device could not give one.
+    queue: Option<Result<Arc<dyn Queue>, DeviceError>>,
 }
 
 impl Stream {
-    pub(crate) fn new(device: Device) -> Self {
-        Self { device }
+    pub(crate) fn new(device: Device, queue: Option<Result<Arc<dyn Queue>, DeviceError>>) -> Self {
+        Self { device, queue }
+    }
+
+    /// The queue of a device with memory of its own.
+    pub(crate) fn queue(&self, what: &'static str) -> Result<&dyn Queue, DeviceError> {
+        match &self.queue {
+            Some(Ok(queue)) => Ok(queue.as_ref()),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(DeviceError::NoKernels { what, device: self.device.to_string() }),
+        }
     }
 
     /// The device that it runs on.
@@ -31,22 +45,44 @@ impl Stream {
     /// [`DeviceError::WrongDevice`] for an event of another device.
     pub fn record(&self, event: &Event) -> Result<(), DeviceError> {
         self.same_device("the event", &event.device)?;
-        // An event that is recorded again keeps its first time, as no stream may change what another has seen.
-        let _ = event.reached.set(Instant::now());
+        if event.reached.get().is_none() {
+            let point = match &self.queue {
+                None => Point::Time(Instant::now()),
+                Some(_) => Point::Mark(self.queue("an event")?.record()?),
+            };
+            // An event that is recorded again keeps its first point, as no stream may change what another has seen.
+            let _ = event.reached.set(point);
+        }
         Ok(())
     }
 
-    /// Makes work given from now on wait for `event`.
+    /// Makes work given from now on wait for `event`, which may be of a device beside this one. An event that no stream
+    /// has recorded is not waited for.
     ///
     /// # Errors
-    /// [`DeviceError::WrongDevice`] for an event of another device.
+    /// [`DeviceError::WrongDevice`] for an event of a device that is not beside this one.
     pub fn wait(&self, event: &Event) -> Result<(), DeviceError> {
-        self.same_device("the event", &event.device)
+        if !self.device.beside(&event.device) {
+            self.same_device("the event", &event.device)?;
+        }
+        match event.reached.get() {
+            Some(Point::Mark(mark)) => self.queue("an event")?.wait(mark.as_ref()),
+            _ => Ok(()),
+        }
     }
 
-    /// Blocks until all work given before has finished, and reports the first error among it.
+    /// Blocks until all work given before has finished.
+    ///
+    /// # Errors
+    /// The first error among it; [`DeviceError::Kernel`] where a check of a software device found one.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
-        Ok(())
+        if self.queue.is_some() { self.queue("a stream")?.synchronize() } else { Ok(()) }
+    }
+
+    /// What kernels of this stream have printed up to the last [`synchronize`](Self::synchronize), taken out. Only a
+    /// software device keeps it; a real one prints on the process's standard output.
+    pub fn take_output(&self) -> Vec<u8> {
+        self.queue("the output").map_or_else(|_| Vec::new(), Queue::take_output)
     }
 
     /// Checks that an argument lies on this stream's device.
@@ -61,11 +97,25 @@ impl Stream {
     }
 }
 
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
 /// A point in a stream. Recorded once; a new point takes a new event.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Event {
     device: Device,
-    reached: Arc<OnceLock<Instant>>,
+    reached: Arc<OnceLock<Point>>,
+}
+
+/// Where an event was recorded.
+enum Point {
+    /// On the CPU, which was there already.
+    Time(Instant),
+    /// In a queue that may still have to come there.
+    Mark(Arc<dyn Mark>),
 }
 
 impl Event {
@@ -76,11 +126,25 @@ impl Event {
 
     /// Whether a stream has recorded it and come to it.
     pub fn is_reached(&self) -> bool {
-        self.reached.get().is_some()
+        match self.reached.get() {
+            None => false,
+            Some(Point::Time(_)) => true,
+            Some(Point::Mark(mark)) => mark.is_reached(),
+        }
     }
 
     /// The time from `earlier` to this event; `None` while one of them is not reached or the order is the other way.
     pub fn since(&self, earlier: &Event) -> Option<Duration> {
-        self.reached.get()?.checked_duration_since(*earlier.reached.get()?)
+        match (self.reached.get()?, earlier.reached.get()?) {
+            (Point::Time(later), Point::Time(earlier)) => later.checked_duration_since(*earlier),
+            (Point::Mark(later), Point::Mark(earlier)) => later.since(earlier.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event(on {}, reached: {})", self.device, self.is_reached())
     }
 }

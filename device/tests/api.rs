@@ -41,9 +41,10 @@ fn regions_are_checked_and_split() {
 
 #[test]
 fn a_device_that_is_not_there_says_what_was_looked_for() {
+    let software = if cfg!(feature = "software") { "`x` is not a device number" } else { "a `software` backend" };
     for (name, part) in [
         ("cuda:0", "a `cuda` backend in this build"),
-        ("software", "a `software` backend"),
+        ("software:x", software),
         ("tpu", "`tpu` is no kind"),
         ("cpu:x", "`x` is not a thread count"),
     ] {
