@@ -1,6 +1,7 @@
 //! The `warpweft` command: its arguments, and what each of its commands does.
 
 mod perf;
+mod ptx;
 mod ranks;
 mod stop;
 mod train;
@@ -38,6 +39,7 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
     let Some(matches) = parse(command(), arguments)? else { return Ok(()) };
     match matches.subcommand() {
         Some(("train", matches)) => train::main(matches),
+        Some(("ptx", matches)) => ptx::main(matches),
         Some(("perf", matches)) => match matches.subcommand() {
             Some(("train", matches)) => perf::train::main(&from(matches)?),
             Some((name, matches)) => {
@@ -64,6 +66,7 @@ fn command() -> clap::Command {
         .subcommand_required(true)
         .subcommand(train::command())
         .subcommand(perf)
+        .subcommand(ptx::command())
 }
 
 /// The collective in whose name this program was started: a link `all_reduce_perf` to it is that program.

@@ -12,7 +12,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
     ("warpweft-capi", &["warpweft-device", "warpweft-kernels", "warpweft-comm"]),
     ("warpweft-comm", &["warpweft-device"]),
     ("warpweft-kernels", &["warpweft-device"]),
-    ("warpweft-device", &[]),
+    ("warpweft-device", &["warpweft-ptxvm"]),
 ];
 
 struct Package {

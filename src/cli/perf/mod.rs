@@ -6,7 +6,7 @@ mod number;
 mod report;
 mod sample;
 mod settings;
-mod size;
+pub(crate) mod size;
 mod table;
 pub(crate) mod train;
 
