@@ -63,7 +63,7 @@ fn a_mask_without_the_lane_itself() {
         Synccheck,
         "mask-without-self",
         "@shfl",
-        ALL,
+        1,
     );
 }
 
