@@ -18,6 +18,8 @@ pub(crate) enum Expectation {
     Bits(Vec<Vec<u64>>),
     /// Any that is accepted.
     Accepted(Acceptance),
+    /// The kernel is stopped, by an instruction that says so.
+    Stops,
     /// Whole buffers: the index of the argument and its bytes after the launch.
     Buffers(Vec<(usize, Vec<u8>)>),
 }
@@ -57,6 +59,7 @@ impl Case {
     pub(crate) fn results(&self) -> usize {
         match &self.expected {
             Expectation::Buffers(buffers) => buffers.iter().map(|(_, bytes)| bytes.len() / 4).sum(),
+            Expectation::Stops => 1,
             _ => self.sources.len() * self.result_bits.len(),
         }
     }
@@ -342,7 +345,7 @@ impl Operation {
     }
 }
 
-/// The lowest `.version` and `.target` that the table gives the form, and the hints and sub-spaces in it, and at least those of
+/// The lowest `.version` and `.target` that the table gives the form, the modifiers that came later, and at least those of
 /// sm_80.
 pub(crate) fn required(form: &str) -> (Version, Target) {
     let mut words = form.split('.');
@@ -350,12 +353,12 @@ pub(crate) fn required(form: &str) -> (Version, Target) {
     let words: Vec<&str> = words.collect();
     let (row, _) = TABLE.find(name, &words).unwrap_or_else(|| panic!("{form}: no row of the table has it"));
     let target = row.target.max(Target::SM_80);
-    let hinted = words.iter().any(|word| word.starts_with("L1::") || word.starts_with("L2::"));
-    let block = words.contains(&"shared::cta");
-    let floor = match (target.sm > 80, block, hinted) {
-        (true, ..) => Version(8, 0),
-        (_, true, _) => Version(7, 8),
-        (.., true) => Version(7, 4),
+    let has = |start: &str| words.iter().any(|word| word.starts_with(start));
+    let floor = match () {
+        _ if target.sm > 80 => Version(8, 0),
+        _ if has("shared::cta") || (name.starts_with("bar") && words[0] == "cta") => Version(7, 8),
+        _ if name == "cvta" && has("param") => Version(7, 7),
+        _ if has("L1::") || has("L2::") => Version(7, 4),
         _ => Version(7, 0),
     };
     (row.version.max(floor), target)

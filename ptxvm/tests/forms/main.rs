@@ -8,19 +8,31 @@ mod atomics;
 mod bits;
 mod case;
 mod compare;
+mod control;
 mod coverage;
 mod inputs;
 mod integer;
 mod memory;
 mod moves;
 mod run;
+mod sync;
 mod warp;
 
 use case::Case;
 
 /// Every case, file by file.
 fn all_cases() -> Vec<Case> {
-    let files = [atomics::cases, bits::cases, compare::cases, integer::cases, memory::cases, moves::cases, warp::cases];
+    let files = [
+        atomics::cases,
+        bits::cases,
+        compare::cases,
+        control::cases,
+        integer::cases,
+        memory::cases,
+        moves::cases,
+        sync::cases,
+        warp::cases,
+    ];
     files.iter().flat_map(|cases| cases()).collect()
 }
 
@@ -35,7 +47,7 @@ macro_rules! tests {
 }
 mod each {
     use super::*;
-    tests!(atomics, bits, compare, integer, memory, moves, warp);
+    tests!(atomics, bits, compare, control, integer, memory, moves, sync, warp);
 }
 
 #[test]

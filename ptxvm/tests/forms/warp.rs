@@ -11,6 +11,7 @@ pub(crate) fn cases() -> Vec<Case> {
     reductions(&mut all);
     matrices(&mut all);
     all.push(active());
+    all.push(elected());
     all
 }
 
@@ -185,6 +186,25 @@ fn reductions(all: &mut Vec<Case>) {
             all.push(case(&form, &warp(&form, "", 1, &text), &input, &expected).named(name));
         }
     }
+}
+
+/// One lane is elected, and all are told which.
+fn elected() -> Case {
+    let form = "elect.sync";
+    let text = format!(
+        "    {form} %d|%p, 0xffffffff;
+    setp.eq.and.u32 %q, %d, %lane, %p;
+    vote.sync.ballot.b32 %e, %p, 0xffffffff;
+    popc.b32 %e, %e;
+    st.global.u32 [%out], %e;
+    setp.ne.u32 %p, %d, %lane;
+    or.pred %q, %q, %p;
+    selp.u32 %e, 1, 0, %q;
+    st.global.u32 [%out+4], %e;
+"
+    );
+    // One lane has the predicate, and it is the one that everybody was told of.
+    case(form, &warp(form, "", 2, &text), &[0; 32], &vec![vec![1, 1]; 32])
 }
 
 /// The lanes that run: all of the warp, and those on each side of a branch.
