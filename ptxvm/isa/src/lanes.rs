@@ -164,9 +164,18 @@ impl<D: Value> Results for [D; 4] {
 #[inline(always)]
 pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    if let Some(simd) = pulp::x86::V3::try_new() {
-        return simd.vectorize(body);
+    {
+        let Some(simd) = pulp::x86::V3::try_new() else { return plain(body) };
+        simd.vectorize(body)
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    body()
+}
+
+/// Cold, so that the compiler does not spend half its time on optimising what processors of this decade never run.
+#[cfg(target_arch = "x86_64")]
+#[cold]
+fn plain<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
