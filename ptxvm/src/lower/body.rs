@@ -12,10 +12,13 @@ use super::spelling::{Decoded, Spellings};
 use crate::program::{Action, Bank, Instruction, Param, Refusal, Site};
 use crate::registers::Operands;
 use crate::text::tree::{self, Name, Statement};
-use crate::types::{Space, Type};
+use crate::types::{Kind, Space, Type, Version};
 
 /// The most bytes of local memory that a frame may have.
 const MOST_LOCAL_BYTES: u32 = 512 << 10;
+
+/// The most bytes of static shared memory that a kernel may have.
+const MOST_STATIC_SHARED: u64 = 48 << 10;
 
 /// A function while it is lowered. Branch targets are numbers of labels until [`super::finish`] knows the places.
 pub(super) struct Body<'m, 't> {
@@ -112,7 +115,8 @@ impl<'m, 't> Body<'m, 't> {
 
     /// Parameters and returned values become names; `.reg` ones are read from the call's arguments.
     fn signature(&mut self) {
-        let (params, _) = layout::params(&self.tree.params, self.errors);
+        let (params, bytes) = layout::params(&self.tree.params, self.errors);
+        self.check_signature(bytes);
         self.site.line = self.errors.line(self.tree.name.span.start);
         self.site.span = (self.tree.name.span.start, self.tree.name.span.end);
         let tree = self.tree;
@@ -144,6 +148,34 @@ impl<'m, 't> Body<'m, 't> {
                     self.declare(&param.name, Entity::Memory(symbol, place.bytes));
                 }
             }
+        }
+    }
+
+    /// What parameters may be, by kind and size.
+    fn check_signature(&mut self, bytes: u32) {
+        let tree = self.tree;
+        let at = tree.name.span.start;
+        for param in tree.params.iter().chain(&tree.returns) {
+            let wrong = match (param.register, param.ty) {
+                (true, _) if tree.entry => "a kernel's parameters are `.param`",
+                (_, Type::Pred) => "a predicate is no parameter",
+                (true, ty) if ty.bits() < 32 => "a `.reg` parameter has 32 or 64 bits",
+                _ => continue,
+            };
+            self.errors.push(param.name.span.start, Wrong::Unsupported(wrong));
+        }
+        if tree.returns.len() > 1 && tree.returns.iter().any(|param| !param.register) {
+            self.errors.push(at, Wrong::Unsupported("several returned values must be `.reg`"));
+        }
+        let most = if self.module.tree.version < Version(8, 1) { 4352 } else { 32764 };
+        if tree.entry && u64::from(bytes) > most {
+            let (what, value) = ("the parameter space of a kernel in bytes", u64::from(bytes));
+            self.errors.push(at, Wrong::TooMuch { what, value, most });
+        }
+        let shared = u64::from(self.module.shared.of(self.index).0);
+        if tree.entry && shared > MOST_STATIC_SHARED {
+            let (what, value) = ("the static shared memory of a kernel in bytes", shared);
+            self.errors.push(at, Wrong::TooMuch { what, value, most: MOST_STATIC_SHARED });
         }
     }
 
@@ -206,16 +238,33 @@ impl<'m, 't> Body<'m, 't> {
 
     fn registers(&mut self, ty: Type, vector: u32, names: &'t [(Name, Option<u32>)]) {
         for (name, count) in names {
-            if vector > 1 {
-                self.errors.push(name.span.start, Wrong::Unsupported("vector registers do not run: declare scalars"));
+            if ty.kind() == Kind::Float && !matches!(ty, Type::F16 | Type::F16x2 | Type::F32 | Type::F64) {
+                let wrong = Wrong::Unsupported("registers of this format are declared `.b16` or `.b32`");
+                self.errors.push(name.span.start, wrong);
             }
-            let entity = count.map_or(Entity::Fresh(ty), |count| Entity::Range(ty, count));
+            let entity = match count {
+                None if vector > 1 => {
+                    let first = self.pool.fresh(Bank::of(ty));
+                    for _ in 1..vector {
+                        self.pool.fresh(Bank::of(ty));
+                    }
+                    Entity::Vector(ty, first, vector as u8)
+                }
+                Some(_) if vector > 1 => {
+                    let wrong = Wrong::Unsupported("a numbered range of vector registers: declare them one by one");
+                    self.errors.push(name.span.start, wrong);
+                    continue;
+                }
+                None => Entity::Fresh(ty),
+                Some(count) => Entity::Range(ty, *count),
+            };
             self.declare(name, entity);
         }
     }
 
     fn variable(&mut self, variable: &'t tree::Variable) {
         let declared = variable.name.span.start;
+        super::module::declarable(variable, self.errors);
         let bytes = u32::try_from(variable_bytes(variable).unwrap_or(u64::MAX)).unwrap_or(u32::MAX);
         let symbol = match variable.space {
             _ if variable.ty == Type::Opaque => Symbol::Opaque,
@@ -271,14 +320,27 @@ impl<'m, 't> Body<'m, 't> {
 
     /// The type and number of a register, where the name is one.
     pub(super) fn register(&mut self, name: &'t str) -> Option<(Type, u16)> {
-        match self.scopes.find(name)? {
-            Found::Entity(Entity::Register(ty, slot)) => Some((ty, slot)),
-            Found::New(depth, ty) => {
+        match self.scopes.find(name) {
+            Some(Found::Entity(Entity::Register(ty, slot))) => Some((ty, slot)),
+            Some(Found::New(depth, ty)) => {
                 let slot = self.pool.fresh(Bank::of(ty));
                 self.scopes.number(depth, name, ty, slot);
                 Some((ty, slot))
             }
-            Found::Entity(_) => None,
+            Some(Found::Entity(_)) => None,
+            None => self.element(name),
+        }
+    }
+
+    /// An element of a vector register: `%v.x`.
+    fn element(&self, name: &str) -> Option<(Type, u16)> {
+        let (vector, component) = name.rsplit_once('.')?;
+        let component = ["x", "y", "z", "w"].iter().position(|known| *known == component)?;
+        match self.scopes.find(vector)? {
+            Found::Entity(Entity::Vector(ty, first, count)) if component < usize::from(count) => {
+                Some((ty, first.saturating_add(component as u16)))
+            }
+            _ => None,
         }
     }
 
@@ -287,7 +349,13 @@ impl<'m, 't> Body<'m, 't> {
         let symbol = match self.scopes.find(name) {
             Some(Found::Entity(Entity::Memory(symbol, _))) => symbol,
             Some(_) => return None,
-            None => *self.module.symbols.get(name)?,
+            None => {
+                let &(symbol, first) = self.module.symbols.get(name)?;
+                if first > self.site.span.0 {
+                    return None;
+                }
+                symbol
+            }
         };
         match symbol {
             Symbol::Shared(declared) => self.module.shared.offset(declared, self.index).map(Symbol::Shared),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::body::Body;
 use super::errors::Wrong;
-use super::names::{Entity, Found, special};
+use super::names::{Entity, Found, Symbol, special};
 use super::operands::{Gathered, Place};
 use super::spelling::Decoded;
 use crate::program::{Action, Bank, Barrier, BarrierKind, Branch, Members, OperandSlot, Special};
@@ -19,6 +19,11 @@ impl<'t> Body<'_, 't> {
     /// Lowers an instruction of a known form.
     pub(super) fn build(&mut self, decoded: &Rc<Decoded>, instruction: &'t Instruction, guard: Guard) {
         match decoded.form.build {
+            Build::ConvertAddress => match instruction.operands.get(1).and_then(|operand| self.symbol_of(operand)) {
+                Some(symbol) => self.convert_symbol(decoded, instruction, symbol, guard),
+                None => self.gathered(decoded, instruction, guard),
+            },
+            Build::IsSpace => self.is_space(decoded, instruction, guard),
             Build::Refused(reason) => self.refused(decoded, instruction, reason, guard),
             Build::Call => self.call(decoded, instruction, guard),
             Build::Move => self.mov(decoded, instruction, guard),
@@ -81,7 +86,7 @@ impl<'t> Body<'_, 't> {
             Build::Exit => Action::Exit,
             Build::Trap => Action::Trap,
             Build::Breakpoint => Action::Breakpoint,
-            Build::Barrier => Action::Barrier(self.barrier(decoded, gathered)?),
+            Build::Barrier => Action::Barrier(self.barrier(decoded, instruction, gathered)?),
             Build::WarpBarrier => Action::WarpBarrier { mask: gathered.slots.first()?.0 },
             Build::Fence => Action::Fence { scope: scope(decoded)?, sequential: sequential(decoded) },
             Build::Sleep => Action::Sleep,
@@ -97,8 +102,52 @@ impl<'t> Body<'_, 't> {
         })
     }
 
-    fn barrier(&mut self, decoded: &Decoded, gathered: &Gathered<'_>) -> Option<Barrier> {
+    fn symbol_of(&self, operand: &Operand) -> Option<Symbol> {
+        match &operand.kind {
+            OperandKind::Name(name) | OperandKind::Offset(name, _) => self.symbol(name),
+            _ => None,
+        }
+    }
+
+    /// `isspacep`, whose address may have 32 bits.
+    fn is_space(&mut self, decoded: &Rc<Decoded>, instruction: &'t Instruction, guard: Guard) {
+        let narrow = instruction.operands.get(1).and_then(|operand| match &operand.kind {
+            OperandKind::Name(name) => self.register(name),
+            _ => None,
+        });
+        let (Some((ty, slot)), Some(d)) = (narrow.filter(|(ty, _)| ty.bits() == 32), instruction.operands.first())
+        else {
+            return self.gathered(decoded, instruction, guard);
+        };
+        self.gathered.slots.clear();
+        let (Some(to), Some(from)) = (loose(decoded, 0, guard), loose(decoded, 1, guard)) else { return };
+        let wide = self.pool.fresh(Bank::Wide);
+        if ty.kind() == Kind::Float
+            || self.value(d, Type::Pred, to).is_none()
+            || self.insert("cvt.u64.u32", &[(wide, Type::U64), (slot, Type::U32)], guard).is_none()
+        {
+            return;
+        }
+        self.slot(wide, Type::B64, Type::B64, from);
+        let slots = std::mem::take(&mut self.gathered.slots);
+        self.push(decoded, Action::IsSpace(super::memory::space(&decoded.mods)), &slots, guard);
+    }
+
+    fn barrier(&mut self, decoded: &Decoded, instruction: &Instruction, gathered: &Gathered<'_>) -> Option<Barrier> {
         let mods = &decoded.mods;
+        let numbers = instruction.operands.iter().skip(usize::from(mods.has("red")));
+        for (operand, threads) in numbers.zip([false, true]) {
+            let OperandKind::Integer(value) = operand.kind else { continue };
+            let fine = if threads { value % 32 == 0 && value >= 0 } else { (0..16).contains(&value) };
+            if !fine {
+                let (name, spelling) = (if threads { "b" } else { "a" }.to_owned(), decoded.spelling.clone());
+                let found = "this constant";
+                let expected = if threads { "a multiple of 32" } else { "a barrier's number, 0 to 15" };
+                let wrong = Wrong::WrongOperand { operand: name, spelling, found, expected };
+                self.errors.push(operand.span.start, wrong);
+                return None;
+            }
+        }
         let source = gathered.named(decoded, "c").unwrap_or_default();
         let kind = match () {
             () if mods.has("popc") => BarrierKind::Popc { source, negated: false },

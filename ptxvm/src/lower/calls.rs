@@ -36,6 +36,11 @@ impl<'t> Body<'_, 't> {
             return self.errors.push(target.span.start, wrong);
         };
         if self.register(name).is_some() {
+            if rest.len() < 2 && !matches!(rest, [Operand { kind: OperandKind::Name(_), .. }]) {
+                let missing = "a list of targets or a prototype after its arguments";
+                let spelling = decoded.spelling.clone();
+                return self.errors.push(instruction.span.start, Wrong::Missing { spelling, missing });
+            }
             self.refuse(&decoded.spelling, "indirect calls do not run on this device");
             return self.push(decoded, Action::Refused, &[], guard);
         }
@@ -51,6 +56,10 @@ impl<'t> Body<'_, 't> {
             }
         };
         let tree = &self.module.tree.functions[callee as usize];
+        if tree.entry {
+            let (is, used) = ("a kernel", "called");
+            return self.errors.push(target.span.start, Wrong::WrongKind { name: name.clone(), is, used });
+        }
         self.direct_call(decoded, instruction, (tree, self.module.code[callee as usize]), (results, arguments), guard);
     }
 

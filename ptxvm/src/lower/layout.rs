@@ -68,17 +68,21 @@ pub(super) fn initialise(
     }
     for (index, element) in variable.init.iter().enumerate() {
         match element {
-            Initializer::Integer(value) if variable.ty.kind() == Kind::Float => {
-                bytes.extend_from_slice(&float_bytes(variable.ty, *value as f64)[..width]);
+            Initializer::Integer(value) if variable.ty.kind() != Kind::Float => {
+                bytes.extend_from_slice(&value.to_le_bytes()[..width]);
             }
-            Initializer::Integer(value) => bytes.extend_from_slice(&value.to_le_bytes()[..width]),
-            Initializer::Float(bits) => {
+            Initializer::Float(bits) if floats(variable.ty) => {
                 bytes.extend_from_slice(&float_bytes(variable.ty, f64::from_bits(*bits))[..width]);
+            }
+            Initializer::Integer(_) | Initializer::Float(_) => {
+                let found = "a number of another kind than its type";
+                errors.push(at, Wrong::Initializer { name: name.clone(), found });
+                break;
             }
             Initializer::Address { name: symbol, addend, .. } => {
                 let place = (bytes.len() as u64, width as u32);
-                match module.symbols.get(symbol.text.as_str()) {
-                    Some(Symbol::Variable(index, _)) if place.1 == 8 => addresses.push((place.0, *index, *addend)),
+                match declared(module, symbol) {
+                    Some(Symbol::Variable(index, _)) if place.1 == 8 => addresses.push((place.0, index, *addend)),
                     Some(_) => {
                         let found = "an address that is none of a global or const variable, or has not 64 bits";
                         errors.push(symbol.span.start, Wrong::Initializer { name: name.clone(), found });
@@ -91,9 +95,9 @@ pub(super) fn initialise(
                 // Bytes of one address come in order; the first of eight stands for all.
                 let whole =
                     (0..8).all(|byte| same_address(variable.init.get(index + byte), symbol, *addend, byte as u32));
-                match module.symbols.get(symbol.text.as_str()) {
+                match declared(module, symbol) {
                     Some(Symbol::Variable(index, _)) if *shift == 0 && whole => {
-                        addresses.push((bytes.len() as u64, *index, *addend));
+                        addresses.push((bytes.len() as u64, index, *addend));
                     }
                     Some(Symbol::Variable(..)) if *shift != 0 => {}
                     Some(_) => {
@@ -114,11 +118,21 @@ fn same_address(element: Option<&Initializer>, symbol: &tree::Name, at: i64, byt
         if name.text == symbol.text && *addend == at && (*shift == byte || *shift == 8 * byte))
 }
 
+/// What a name in an initialiser stands for: only what is declared before it counts.
+fn declared(module: &Module<'_>, symbol: &tree::Name) -> Option<Symbol> {
+    let &(found, first) = module.symbols.get(symbol.text.as_str())?;
+    (first < symbol.span.start).then_some(found)
+}
+
+/// Whether a type takes a floating-point number as its first value.
+fn floats(ty: Type) -> bool {
+    matches!(ty, Type::F32 | Type::F64 | Type::B32 | Type::B64)
+}
+
 /// A number as a type holds it in memory.
 fn float_bytes(ty: Type, value: f64) -> [u8; 8] {
     let bits = match ty {
-        Type::F32 => u64::from((value as f32).to_bits()),
-        Type::F16 => u64::from(half::f16::from_f64(value).to_bits()),
+        Type::F32 | Type::B32 => u64::from((value as f32).to_bits()),
         _ => value.to_bits(),
     };
     bits.to_le_bytes()

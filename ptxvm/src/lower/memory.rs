@@ -51,16 +51,21 @@ impl<'t> Body<'_, 't> {
             return None;
         };
         let Some(name) = base else {
+            if space != Space::Local {
+                let wrong = Wrong::Unsupported("an address without a base: only local memory has those");
+                self.errors.push(operand.span.start, wrong);
+                return None;
+            }
             return Some(Address { base: AddressBase::Absolute, offset: *offset, space });
         };
         if let Some((ty, slot)) = self.register(&name.text) {
+            // Only the windows of a block and a thread are small enough for 32 bits.
+            let far = matches!(space, Space::Generic | Space::Global);
             let base = match (ty.bits(), ty.kind()) {
                 (64, Kind::Bits | Kind::Unsigned | Kind::Signed) => AddressBase::Wide(slot),
-                (32, Kind::Bits | Kind::Unsigned | Kind::Signed) if space != Space::Generic => {
-                    AddressBase::Narrow(slot)
-                }
+                (32, Kind::Bits | Kind::Unsigned | Kind::Signed) if !far => AddressBase::Narrow(slot),
                 _ => {
-                    let expected = if space == Space::Generic { "64" } else { "32 or 64" };
+                    let expected = if far { "64" } else { "32 or 64" };
                     let wrong = Wrong::AddressWidth { name: name.text.clone(), found: ty, expected };
                     self.errors.push(name.span.start, wrong);
                     return None;
@@ -74,7 +79,8 @@ impl<'t> Body<'_, 't> {
             self.errors.push(name.span.start, Wrong::WrongKind { name: name.text.clone(), is, used });
             return None;
         };
-        if space != Space::Generic && space != lies {
+        let generic = space == Space::Generic && !matches!(lies, Space::Const | Space::Param);
+        if !generic && space != lies {
             let (spelling, expected) = (decoded.spelling.clone(), space_name(space));
             let wrong = Wrong::WrongSpace { name: name.text.clone(), found, spelling, expected };
             self.errors.push(name.span.start, wrong);
@@ -124,6 +130,10 @@ impl<'t> Body<'_, 't> {
     pub(super) fn store(&mut self, decoded: &Decoded, gathered: &mut Gathered<'t>, guard: Guard) -> Option<Access> {
         let order = self.order(decoded)?;
         let address = self.first_address(decoded, gathered)?;
+        if matches!(address.base, AddressBase::KernelParam | AddressBase::FunctionParam) {
+            self.errors.push(self.site.span.0, Wrong::Unsupported("a function's parameters are read-only"));
+            return None;
+        }
         let ty = *decoded.mods.types.first()?;
         let count = decoded.vector;
         // Registers of both banks: the wide ones are cut first.
@@ -145,35 +155,16 @@ impl<'t> Body<'_, 't> {
     /// How strong a load or store is, and whether its modifiers go together.
     fn order(&mut self, decoded: &Decoded) -> Option<Order> {
         let mods = &decoded.mods;
-        let scope = scope(mods);
-        let strong = ["relaxed", "acquire", "release"].into_iter().find(|word| mods.has(word));
-        let caches = ["ca", "cg", "cs", "lu", "cv", "wb", "wt"].into_iter().find(|word| mods.has(word));
-        let spelling = || decoded.spelling.clone();
-        let at = self.site.span.0;
-        let conflict = |first: &str, second: &str| Wrong::Conflict {
-            first: first.to_owned(),
-            second: second.to_owned(),
-            spelling: spelling(),
-        };
-        let wrong = match (strong, scope, mods.has("volatile")) {
-            (Some(_), None, _) if !mods.has("mmio") => {
-                Some(Wrong::Missing { spelling: spelling(), missing: "a scope" })
-            }
-            (None, Some(_), _) => Some(Wrong::Missing { spelling: spelling(), missing: "an order such as `.relaxed`" }),
-            (Some(word), ..) if caches.is_some() => Some(conflict(word, caches.unwrap_or_default())),
-            (_, _, true) if caches.is_some() => Some(conflict("volatile", caches.unwrap_or_default())),
-            _ => None,
-        };
-        if let Some(wrong) = wrong {
-            self.errors.push(at, wrong);
+        if let Some(wrong) = conflicts(decoded) {
+            self.errors.push(self.site.span.0, wrong);
             return None;
         }
-        Some(match (strong, scope) {
+        Some(match scope(mods) {
             _ if mods.has("volatile") => Order::Volatile,
             _ if mods.has("mmio") => Order::Relaxed(Scope::System),
-            (Some("acquire"), Some(scope)) => Order::Acquire(scope),
-            (Some("release"), Some(scope)) => Order::Release(scope),
-            (Some(_), Some(scope)) => Order::Relaxed(scope),
+            Some(scope) if mods.has("acquire") => Order::Acquire(scope),
+            Some(scope) if mods.has("release") => Order::Release(scope),
+            Some(scope) if mods.has("relaxed") => Order::Relaxed(scope),
             _ => Order::Weak,
         })
     }
@@ -249,6 +240,9 @@ impl<'t> Body<'_, 't> {
                 OperandKind::Not(_) => true,
                 _ => false,
             };
+            if matches!(operand.kind, OperandKind::Integer(value) if !(0..=i128::from(bytes)).contains(&value)) {
+                fine = self.wrong(operand, place, "at most the bytes that are copied").unwrap_or(false);
+            }
             let ty = if predicate { Type::Pred } else { Type::U32 };
             fine &= self.value(operand, ty, place).is_some();
             let slot = self.gathered.slots.last().map(|(slot, _)| *slot);
@@ -260,4 +254,56 @@ impl<'t> Body<'_, 't> {
         std::mem::swap(&mut self.gathered, gathered);
         fine.then_some(Action::CopyAsync { to, from, bytes, source_bytes, ignore_source })
     }
+}
+
+/// Modifiers of a load or store that do not go together, as the compiler sees it.
+fn conflicts(decoded: &Decoded) -> Option<Wrong> {
+    let mods = &decoded.mods;
+    let first = |words: &[&'static str]| words.iter().copied().find(|word| mods.has(word));
+    let conflict = |first: &str, second: &str| {
+        let (first, second) = (first.to_owned(), second.to_owned());
+        Some(Wrong::Conflict { first, second, spelling: decoded.spelling.clone() })
+    };
+    let missing = |missing| Some(Wrong::Missing { spelling: decoded.spelling.clone(), missing });
+    let strong = first(&["relaxed", "acquire", "release"]);
+    let scope = first(&["cta", "cluster", "gpu", "sys"]);
+    let cache = first(&["ca", "cg", "cs", "lu", "cv", "wb", "wt"]);
+    let hint = mods.words().iter().copied().find(|word| word.starts_with("L1::"));
+    let fetched = first(&["L2::64B", "L2::128B", "L2::256B"]);
+    let outside = match space(mods) {
+        Space::Local => Some("local"),
+        Space::Const => Some("const"),
+        Space::Param => Some("param"),
+        _ => None,
+    };
+    let global = matches!(space(mods), Space::Global | Space::Generic);
+    match (strong, scope) {
+        (Some(_), None) => return missing("a scope: `.cta`, `.gpu` or `.sys`"),
+        (None, Some(_)) => return missing("an order before its scope: `.relaxed`, `.acquire` or `.release`"),
+        _ => {}
+    }
+    let strong = strong.or(first(&["volatile"]));
+    if let (Some(strong), Some(second)) = (strong, cache.or(outside)) {
+        return conflict(strong, second);
+    }
+    if let (Some(hint), Some(cache)) = (hint, cache) {
+        return conflict(hint, cache);
+    }
+    if let (Some(hint), false) = (hint.or(fetched), global) {
+        return conflict(hint, outside.unwrap_or("shared"));
+    }
+    if mods.has("nc") && space(mods) != Space::Global {
+        return missing("`.global` beside `.nc`");
+    }
+    let evicted = first(&["L2::evict_first", "L2::evict_last", "L2::evict_normal"]);
+    if evicted.is_some() && !wide_vector(decoded) {
+        return missing("`.v8.b32` or `.v4.b64` beside an `.L2::evict` hint");
+    }
+    None
+}
+
+/// An access of 256 bits.
+pub(super) fn wide_vector(decoded: &Decoded) -> bool {
+    let bits = decoded.mods.types.first().map_or(0, |ty| ty.bits());
+    u32::from(decoded.vector) * bits == 256
 }

@@ -56,6 +56,14 @@ pub fn compile_with(text: &str, options: Options) -> Result<Arc<Program>, Compil
         CompileError { problems: vec![Problem { line, column, what: Wrong::Syntax(error.kind) }] }
     })?;
     let mut errors = errors::Errors::new(text);
+    let first = spelling::first_version(tree.target);
+    if tree.version < first {
+        let what = format!(".target {}", tree.target);
+        errors.push(0, Wrong::NeedsVersion { what, needed: first, has: tree.version });
+    }
+    if tree.address_bits != 64 {
+        errors.push(0, Wrong::Unsupported("this target has addresses of 64 bits: `.address_size 64`"));
+    }
     let module = module::Module::new(&tree, &mut errors);
     let mut spellings = spelling::Spellings::new(tree.version, tree.target);
     let mut functions = Vec::new();

@@ -24,7 +24,8 @@ pub(super) enum Code {
 /// The module's names, and what each stands for.
 pub(super) struct Module<'t> {
     pub(super) tree: &'t tree::Module,
-    pub(super) symbols: HashMap<&'t str, Symbol>,
+    /// What each name stands for, and where the text declares it first: it is unknown before.
+    pub(super) symbols: HashMap<&'t str, (Symbol, u32)>,
     pub(super) variables: Vec<Variable>,
     pub(super) externs: Vec<Extern>,
     /// For each function of the tree, what it becomes.
@@ -88,14 +89,15 @@ impl<'t> Module<'t> {
             };
             self.code.push(code);
             // The definition's parameters count, not a declaration's.
+            let first = self.symbols.get(name).map_or(function.name.span.start, |(_, first)| *first);
             if function.body.is_some() || !self.symbols.contains_key(name) {
-                self.symbols.insert(name, Symbol::Function(at as u32));
+                self.symbols.insert(name, (Symbol::Function(at as u32), first));
             }
         }
         for alias in &self.tree.aliases {
             match self.symbols.get(alias.of.text.as_str()) {
-                Some(&symbol @ Symbol::Function(_)) => {
-                    self.symbols.insert(&alias.name.text, symbol);
+                Some(&(symbol @ Symbol::Function(_), _)) => {
+                    self.symbols.insert(&alias.name.text, (symbol, alias.name.span.start));
                 }
                 _ => errors.push(alias.of.span.start, Wrong::UnknownName(alias.of.text.clone())),
             }
@@ -111,6 +113,7 @@ impl<'t> Module<'t> {
     ) {
         let name = variable.name.text.as_str();
         let at = variable.name.span.start;
+        declarable(variable, errors);
         let symbol = match variable.space {
             _ if variable.ty == Type::Opaque => Symbol::Opaque,
             Space::Shared => {
@@ -126,11 +129,13 @@ impl<'t> Module<'t> {
                 return errors.push(at, Wrong::Unsupported("variables of a module are global, const or shared"));
             }
         };
-        if let Some(before) = self.symbols.insert(name, symbol) {
-            // An `.extern` declaration before the definition is no second one.
+        let first = self.symbols.get(name).map_or(at, |(_, first)| *first);
+        if let Some((before, _)) = self.symbols.insert(name, (symbol, first)) {
+            // An `.extern` declaration before the definition is no second one, but a static one is another's.
             let known = match (before, symbol) {
                 (Symbol::Variable(old, _), Symbol::Variable(..)) => {
-                    variable.linkage == Linkage::Extern || self.variables[old as usize].external
+                    let both = variable.linkage == Linkage::Extern || self.variables[old as usize].external;
+                    both && variable.linkage != Linkage::None
                 }
                 _ => false,
             };
@@ -191,8 +196,8 @@ impl<'t> Module<'t> {
                 Statement::Instruction(instruction) => {
                     for operand in &instruction.operands {
                         self.names_in(operand, &mut |name| match self.symbols.get(name) {
-                            Some(Symbol::Shared(at)) => shared.uses(function, *at),
-                            Some(Symbol::Function(tree)) => {
+                            Some((Symbol::Shared(at), _)) => shared.uses(function, *at),
+                            Some((Symbol::Function(tree), _)) => {
                                 if let Code::Function(callee) = self.code[*tree as usize] {
                                     shared.calls(function, callee);
                                 }
@@ -221,6 +226,17 @@ impl<'t> Module<'t> {
             }
             _ => {}
         }
+    }
+}
+
+/// Notes what no variable may be: a predicate, or initialised where memory has no first value.
+pub(super) fn declarable(variable: &tree::Variable, errors: &mut Errors<'_>) {
+    let (name, at) = (variable.name.text.clone(), variable.name.span.start);
+    if variable.ty == Type::Pred {
+        errors.push(at, Wrong::Unsupported("a predicate is a register: it has no place in memory"));
+    }
+    if !variable.init.is_empty() && !matches!(variable.space, Space::Global | Space::Const) {
+        errors.push(at, Wrong::Initializer { name, found: "a value: only global and const memory has first values" });
     }
 }
 

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use super::body::Body;
 use super::build::{Guard, loose};
 use super::errors::Wrong;
-use super::names::{Symbol, constant, special};
+use super::names::{Symbol, clustered, constant, special};
 use super::operands::Place;
 use super::spelling::Decoded;
 use crate::program::{Action, Bank};
 use crate::table::moves::{copy, pack, unpack};
 use crate::text::tree::{Instruction, Operand, OperandKind};
-use crate::types::{Kind, Space, Type};
+use crate::types::{Kind, Space, Target, Type};
 
 impl<'t> Body<'_, 't> {
     /// `mov`, and `cvta` of a symbol.
@@ -34,14 +34,14 @@ impl<'t> Body<'_, 't> {
         match (&d.kind, &a.kind) {
             (OperandKind::Vector(parts), _) => {
                 let part = self.part(ty, parts, d, to)?;
-                parts.iter().try_for_each(|element| self.value_or_sink(element, part, to))?;
+                self.elements(d, parts, part, to)?;
                 self.value(a, ty, from)?;
                 unpack(ty, parts.len()).map(Action::Lanes)
             }
             (_, OperandKind::Vector(parts)) => {
                 self.value(d, ty, to)?;
                 let part = self.part(ty, parts, a, from)?;
-                parts.iter().try_for_each(|element| self.value(element, part, from))?;
+                self.elements(a, parts, part, from)?;
                 pack(ty, parts.len()).map(Action::Lanes)
             }
             (_, OperandKind::Name(name)) => {
@@ -49,6 +49,7 @@ impl<'t> Body<'_, 't> {
                     return self.copied(d, a, ty, (to, from));
                 }
                 if let Some((register, found)) = special(name) {
+                    self.special_since(register, a)?;
                     self.value(d, ty, to)?;
                     if !constant(register) && found == ty {
                         return Some(Action::Special(register));
@@ -80,6 +81,32 @@ impl<'t> Body<'_, 't> {
         Some(Action::Lanes(copy(ty)))
     }
 
+    /// `cvta` of a symbol: its address, converted.
+    pub(super) fn convert_symbol(
+        &mut self,
+        decoded: &Rc<Decoded>,
+        instruction: &'t Instruction,
+        symbol: Symbol,
+        guard: Guard,
+    ) {
+        let [d, a] = instruction.operands.as_slice() else { return };
+        let (Some(to), Some(from)) = (loose(decoded, 0, guard), loose(decoded, 1, guard)) else { return };
+        let space = super::memory::space(&decoded.mods);
+        if symbol.space().is_none_or(|(lies, _)| lies != space) || decoded.mods.has("to") {
+            self.wrong::<()>(a, from, "a register, or a symbol of the space that is named");
+            return;
+        }
+        self.gathered.slots.clear();
+        let addend = if let OperandKind::Offset(_, addend) = a.kind { addend } else { 0 };
+        if self.value(d, Type::B64, to).is_none() {
+            return;
+        }
+        let Some(slot) = self.address_value(symbol, addend, Type::U64, guard) else { return };
+        self.slot(slot, Type::B64, Type::B64, from);
+        let slots = std::mem::take(&mut self.gathered.slots);
+        self.push(decoded, Action::ConvertAddress { space, to_generic: true, wide: true }, &slots, guard);
+    }
+
     /// The type of the parts of a vector that makes up a whole.
     fn part(&mut self, ty: Type, parts: &[Operand], operand: &Operand, place: Place<'_>) -> Option<Type> {
         let bits = ty.bits().checked_div(parts.len() as u32).filter(|bits| bits * parts.len() as u32 == ty.bits());
@@ -104,8 +131,14 @@ impl<'t> Body<'_, 't> {
         from: Place<'_>,
         guard: Guard,
     ) -> Option<Action> {
+        use crate::program::Special;
         let integer = matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed) || ty == found;
-        if !integer || ty.bits() > found.bits() {
+        let once_shorter = match register {
+            Special::Tid(_) | Special::Ntid(_) | Special::CtaId(_) | Special::NctaId(_) => ty.bits() == 16,
+            Special::GridId => ty.bits() == 32,
+            _ => false,
+        };
+        if !integer || !(ty.bits() == found.bits() || once_shorter) {
             return self.wrong(a, from, "a register or constant of its type");
         }
         let whole = if constant(register) {
@@ -132,6 +165,17 @@ impl<'t> Body<'_, 't> {
         Some(Action::Lanes(copy(ty)))
     }
 
+    /// The registers of clusters are younger than the others.
+    fn special_since(&mut self, register: crate::program::Special, a: &Operand) -> Option<()> {
+        let (needed, has) = (Target::SM_90, self.module.tree.target);
+        if !clustered(register) || has.sm >= needed.sm {
+            return Some(());
+        }
+        let what = "a cluster's special register".to_owned();
+        self.errors.push(a.span.start, Wrong::NeedsTarget { what, needed, has });
+        None
+    }
+
     /// The address of a symbol.
     fn symbol_copy(
         &mut self,
@@ -145,6 +189,9 @@ impl<'t> Body<'_, 't> {
         self.value(d, ty, to)?;
         if !matches!(ty.kind(), Kind::Bits | Kind::Unsigned | Kind::Signed) || ty.bits() < 32 {
             return self.wrong(a, from, "a register or constant: an address has 32 or 64 bits");
+        }
+        if ty.bits() == 32 && matches!(symbol, Symbol::Variable(..) | Symbol::Function(_)) {
+            return self.wrong(a, from, "an address of 32 bits, which only shared, local and param memory has");
         }
         let slot = self.address_value(symbol, addend, ty, guard)?;
         self.slot(slot, ty, ty, from);

@@ -48,6 +48,8 @@ pub(super) enum Entity<'t> {
     /// `%r<12>` by its prefix, or a register that nothing has used: no number yet.
     Range(Type, u32),
     Fresh(Type),
+    /// A `.v2` or `.v4` register: type and number of its first element, and how many there are.
+    Vector(Type, u16, u8),
     /// Something in memory, and the bytes it has.
     Memory(Symbol, u32),
     /// A label: its number in the function.
@@ -88,8 +90,12 @@ impl<'t> Scopes<'t> {
     pub(super) fn declare(&mut self, name: &'t str, entity: Entity<'t>) -> bool {
         let Some(scope) = self.stack.last_mut() else { return false };
         match entity {
-            Entity::Range(ty, count) => scope.ranges.insert(name, (ty, count)).is_none(),
-            _ => scope.names.insert(name, entity).is_none(),
+            Entity::Range(ty, count) => {
+                let within = |known: &&str| range_index(known, name).is_some_and(|index| index < count);
+                let free = !scope.names.keys().any(within);
+                scope.ranges.insert(name, (ty, count)).is_none() && free
+            }
+            _ => scope.numbered(name).is_none() && scope.names.insert(name, entity).is_none(),
         }
     }
 
@@ -123,12 +129,18 @@ impl Scope<'_> {
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         // `r1<5>` declares r10 to r14: every split is tried, the longest number first.
         (name.len() - digits.min(10)..name.len()).find_map(|at| {
-            let (prefix, number) = name.split_at(at);
+            let prefix = &name[..at];
             let &(ty, count) = self.ranges.get(prefix)?;
-            let canonical = number.len() == 1 || !number.starts_with('0');
-            (canonical && number.parse::<u32>().is_ok_and(|number| number < count)).then_some(ty)
+            range_index(name, prefix).is_some_and(|index| index < count).then_some(ty)
         })
     }
+}
+
+/// The number of `name` in a range of registers with a prefix: 12 of `%r12` in `%r`.
+fn range_index(name: &str, prefix: &str) -> Option<u32> {
+    let number = name.strip_prefix(prefix)?;
+    let canonical = number.bytes().all(|byte| byte.is_ascii_digit()) && (number.len() == 1 || !number.starts_with('0'));
+    canonical.then(|| number.parse().ok()).flatten()
 }
 
 /// The special register of a name, with its type.
@@ -205,6 +217,20 @@ pub(super) fn constant(special: Special) -> bool {
             | Special::GlobalTimerLo
             | Special::GlobalTimerHi
             | Special::Pm
+    )
+}
+
+/// Whether a special register tells of clusters.
+pub(super) fn clustered(special: Special) -> bool {
+    matches!(
+        special,
+        Special::ClusterId(_)
+            | Special::NclusterId(_)
+            | Special::ClusterCtaId(_)
+            | Special::ClusterNctaId(_)
+            | Special::ClusterCtaRank
+            | Special::ClusterNctaRank
+            | Special::IsExplicitCluster
     )
 }
 

@@ -2,7 +2,7 @@
 
 use super::body::Body;
 use super::errors::Wrong;
-use super::names::{constant, special};
+use super::names::{Entity, Found, constant, special};
 use super::spelling::Decoded;
 use crate::program::{Bank, OperandSlot, Special};
 use crate::table::{OperandShape, Role, ValueShape};
@@ -79,6 +79,12 @@ impl<'t> Body<'_, 't> {
             let Some(operand) = given.next() else { break };
             fine &= self.operand(operand, place).is_some();
         }
+        let policy = shapes.iter().any(|shape| shape.name == "policy") && fine;
+        if policy && decoded.mods.has("L2::cache_hint") != (self.gathered.named(decoded, "policy").is_some()) {
+            let missing = "both `.L2::cache_hint` and a cache policy as its last operand, or neither";
+            self.errors.push(instruction.span.start, Wrong::Missing { spelling: decoded.spelling.clone(), missing });
+            return None;
+        }
         (fine && self.gathered.slots.len() <= MOST_SLOTS).then_some(())
     }
 
@@ -136,7 +142,11 @@ impl<'t> Body<'_, 't> {
     fn value_or_pair(&mut self, operand: &'t Operand, ty: Type, pair: bool, place: Place<'_>) -> Option<()> {
         match &operand.kind {
             OperandKind::Pair(first, second) if pair => {
-                self.value_or_sink(first, ty, place)?;
+                // Only a comparison's first result may be thrown away.
+                match place.decoded.form.name {
+                    "setp" => self.value_or_sink(first, ty, place)?,
+                    _ => self.value(first, ty, place)?,
+                }
                 self.value_or_sink(second, Type::Pred, place)
             }
             _ if pair => {
@@ -151,8 +161,14 @@ impl<'t> Body<'_, 't> {
 
     fn vector(&mut self, operand: &'t Operand, ty: Type, count: usize, place: Place<'_>) -> Option<()> {
         match &operand.kind {
-            OperandKind::Vector(parts) if parts.len() == count => {
-                parts.iter().try_for_each(|part| self.value_or_sink(part, ty, place))
+            OperandKind::Vector(parts) if parts.len() == count => self.elements(operand, parts, ty, place),
+            OperandKind::Name(name) if self.vector_register(name).is_some() => {
+                let (found, first, elements) = self.vector_register(name)?;
+                if usize::from(elements) != count {
+                    return self.wrong(operand, place, "a vector of the instruction's length");
+                }
+                (0..u16::from(elements))
+                    .try_for_each(|at| self.typed(name, operand, (found, first.saturating_add(at)), ty, place))
             }
             OperandKind::Vector(parts) => {
                 let (operand_name, spelling) = (place.shape.name.clone(), place.decoded.spelling.clone());
@@ -161,8 +177,44 @@ impl<'t> Body<'_, 't> {
                 self.errors.push(operand.span.start, wrong);
                 None
             }
-            _ if count == 1 => self.value(operand, ty, place),
             _ => self.wrong(operand, place, "a vector in braces"),
+        }
+    }
+
+    /// The elements of a vector in braces: of one width, not floating point beside integers, and not all thrown away.
+    pub(super) fn elements(
+        &mut self,
+        operand: &Operand,
+        parts: &'t [Operand],
+        ty: Type,
+        place: Place<'_>,
+    ) -> Option<()> {
+        let first = self.gathered.slots.len();
+        parts.iter().try_for_each(|part| self.value_or_sink(part, ty, place))?;
+        if parts.iter().all(|part| matches!(part.kind, OperandKind::Sink)) {
+            return self.wrong(operand, place, "a vector with a register in it");
+        }
+        let registers = || {
+            let pairs = parts.iter().zip(&self.gathered.slots[first..]);
+            pairs.filter(|(part, _)| matches!(part.kind, OperandKind::Name(_))).map(|(_, (_, slot))| slot.register)
+        };
+        let alike = |a: Type, b: Type| {
+            let integer = |ty: Type| matches!(ty.kind(), Kind::Unsigned | Kind::Signed);
+            let apart = (a.kind() == Kind::Float && integer(b)) || (b.kind() == Kind::Float && integer(a));
+            a.bits() == b.bits() && !apart
+        };
+        let mixed = registers().any(|a| registers().any(|b| !alike(a, b)));
+        if mixed {
+            return self.wrong(operand, place, "a vector of registers of one type");
+        }
+        Some(())
+    }
+
+    /// The type, number and length of a vector register.
+    fn vector_register(&self, name: &str) -> Option<(Type, u16, u8)> {
+        match self.scopes.find(name)? {
+            Found::Entity(Entity::Vector(ty, first, count)) => Some((ty, first, count)),
+            _ => None,
         }
     }
 
@@ -249,6 +301,10 @@ impl<'t> Body<'_, 't> {
         ty: Type,
         place: Place<'_>,
     ) -> Option<()> {
+        if found == Type::B128 {
+            self.errors.push(operand.span.start, Wrong::Unsupported("128-bit registers do not run"));
+            return None;
+        }
         if !fits(ty, found, place.decoded.relaxed) {
             let (operand_name, spelling) = (place.shape.name.clone(), place.decoded.spelling.clone());
             let name = name.to_owned();
@@ -319,9 +375,8 @@ pub(super) fn fits(wanted: Type, register: Type, relaxed: bool) -> bool {
     let bits = register.kind() == Kind::Bits;
     let integer = matches!(register.kind(), Kind::Unsigned | Kind::Signed);
     match wanted {
-        Type::Bf16 | Type::Bf16x2 | Type::Tf32 | Type::E4m3 | Type::E5m2 | Type::E4m3x2 | Type::E5m2x2 => {
-            bits || (integer && !matches!(wanted, Type::Bf16 | Type::Bf16x2))
-        }
+        Type::Bf16 | Type::Bf16x2 | Type::Tf32 => bits,
+        Type::E4m3 | Type::E5m2 | Type::E4m3x2 | Type::E5m2x2 => bits || integer,
         _ => match wanted.kind() {
             Kind::Bits => true,
             Kind::Unsigned | Kind::Signed => bits || integer || register == Type::F16x2,

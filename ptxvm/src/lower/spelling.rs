@@ -71,16 +71,14 @@ impl<'t> Spellings<'t> {
     fn new_spelling(&self, name: &str, modifiers: &[&str]) -> Result<Decoded, Wrong> {
         let spelling = std::iter::once(name).chain(modifiers.iter().copied()).collect::<Vec<_>>().join(".");
         let Some((form, mods)) = TABLE.find(name, modifiers) else { return Err(unknown(name, modifiers, spelling)) };
-        let (has, needed) = (self.target, form.target);
-        let enough = if needed.specific { has.specific && has.sm == needed.sm } else { has.sm >= needed.sm };
-        if !enough {
-            return Err(Wrong::NeedsTarget { what: spelling, needed, has });
-        }
-        if self.version < form.version {
-            return Err(Wrong::NeedsVersion { what: spelling, needed: form.version, has: self.version });
-        }
+        self.enough(&spelling, form.version, form.target)?;
         let vector = [("v2", 2), ("v4", 4), ("v8", 8)].into_iter().find(|(word, _)| mods.has(word));
         let vector = vector.map_or(1, |(_, count)| count);
+        for word in mods.words() {
+            if let Some((needed, target)) = word_since(word) {
+                self.enough(&format!(".{word}"), needed, target)?;
+            }
+        }
         // The 8-bit and bf16 conversions take registers of their own width only.
         let alternate = |word: &&str| matches!(*word, "bf16" | "bf16x2" | "tf32") || word.starts_with('e');
         let relaxed = match name {
@@ -88,7 +86,28 @@ impl<'t> Spellings<'t> {
             "cvt" => !modifiers.iter().any(alternate),
             _ => false,
         };
-        Ok(Decoded { form, mods, vector, relaxed, spelling })
+        let decoded = Decoded { form, mods, vector, relaxed, spelling };
+        if matches!(name, "ld" | "st") && super::memory::wide_vector(&decoded) {
+            self.enough(&decoded.spelling, Version(8, 8), Target { sm: 100, specific: false })?;
+        }
+        if decoded.mods.has("v8") && !super::memory::wide_vector(&decoded) {
+            let missing = "a type of 32 bits beside `.v8`";
+            return Err(Wrong::Missing { spelling: decoded.spelling, missing });
+        }
+        Ok(decoded)
+    }
+
+    /// Whether the module's `.version` and `.target` have what needs these.
+    fn enough(&self, what: &str, version: Version, needed: Target) -> Result<(), Wrong> {
+        let (has, what) = (self.target, || what.to_owned());
+        let enough = if needed.specific { has.specific && has.sm == needed.sm } else { has.sm >= needed.sm };
+        if !enough {
+            return Err(Wrong::NeedsTarget { what: what(), needed, has });
+        }
+        if self.version < version {
+            return Err(Wrong::NeedsVersion { what: what(), needed: version, has: self.version });
+        }
+        Ok(())
     }
 
     /// A layout of operands, shared by all instructions that have it.
@@ -101,6 +120,40 @@ impl<'t> Spellings<'t> {
                 layout
             }
         }
+    }
+}
+
+/// Modifiers that are younger than most of the forms they stand in.
+fn word_since(word: &str) -> Option<(Version, Target)> {
+    let (major, minor, sm) = match word {
+        "cluster" | "shared::cluster" => (7, 8, 90),
+        "shared::cta" => (7, 8, 30),
+        "param::entry" | "param::func" => (8, 3, 20),
+        "relaxed" | "acquire" | "release" | "acq_rel" => (6, 0, 70),
+        "mmio" => (8, 2, 70),
+        "L2::cache_hint" => (7, 4, 80),
+        "L2::64B" | "L2::128B" => (7, 4, 75),
+        "L2::256B" => (7, 4, 80),
+        _ if word.starts_with("L1::") => (7, 4, 70),
+        _ => return None,
+    };
+    Some((Version(major, minor), Target { sm, specific: false }))
+}
+
+/// The first `.version` that has a `.target`.
+pub(super) fn first_version(target: Target) -> Version {
+    match (target.sm, target.specific) {
+        (..75, _) => Version(1, 0),
+        (75, _) => Version(6, 3),
+        (80, _) => Version(7, 0),
+        (..=86, _) => Version(7, 1),
+        (87, _) => Version(7, 4),
+        (88, _) => Version(9, 0),
+        (..=89, _) | (90, false) => Version(7, 8),
+        (90, true) => Version(8, 0),
+        (..=101, _) => Version(8, 6),
+        (..=120, _) => Version(8, 7),
+        _ => Version(8, 8),
     }
 }
 

@@ -125,6 +125,11 @@ fn tensor_maps(out: &mut Vec<Form>) {
     let fence = "tensormap.cp_fenceproxy.global(.shared::cta|.shared).tensormap::generic.release\
                  (.cta|.cluster|.gpu|.sys).sync.aligned";
     refuse(out, reason, (8, 3, 90), &[fence]);
+    let order = "fence.proxy.tensormap::generic(.acquire|.release)(.cta|.cluster|.gpu|.sys)";
+    refuse(out, reason, (8, 3, 90), &[order]);
+    // It orders what the generic proxy did before what the asynchronous one does: here no instruction uses the latter.
+    let proxy = "fence.proxy.async{.global|.shared|.shared::cta|.shared::cluster}";
+    out.push(row(proxy, "", Build::Nothing).since(8, 0, 90));
     let fields = "(.global_address|.rank|.box_dim|.global_dim|.global_stride|.element_stride|.elemtype\
                   |.interleave_layout|.swizzle_mode|.swizzle_atomicity|.fill_mode)";
     for ty in ["b32", "b64"] {

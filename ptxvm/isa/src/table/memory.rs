@@ -32,13 +32,13 @@ pub(super) fn rows(out: &mut Vec<Form>) {
 fn loads_and_stores(out: &mut Vec<Form>) {
     for ty in MOVED {
         let load = format!(
-            "ld{{.weak|.volatile|.relaxed|.acquire|.mmio}}{SCOPE}\
+            "ld{{.weak|.volatile|.relaxed|.acquire}}{{.mmio}}{SCOPE}\
              {{.global|.shared|.shared::cta|.shared::cluster|.local|.const|.param|.param::entry|.param::func}}\
              {{.ca|.cg|.cs|.lu|.cv}}{{.nc}}{EVICTION}{PREFETCH}{{.v2|.v4|.v8}}{{.unified}}.{ty}"
         );
         out.push(row(kept(load), &format!("d:{ty}*v [a] policy:b64?"), Build::Load).flow(Flow::Bytes));
         let store = format!(
-            "st{{.weak|.volatile|.relaxed|.release|.mmio}}{SCOPE}\
+            "st{{.weak|.volatile|.relaxed|.release}}{{.mmio}}{SCOPE}\
              {{.global|.shared|.shared::cta|.shared::cluster|.local|.param|.param::func}}\
              {{.wb|.cg|.cs|.wt}}{EVICTION}{{.v2|.v4|.v8}}.{ty}"
         );
@@ -111,7 +111,7 @@ fn atomics(out: &mut Vec<Form>) {
 
 fn matrices(out: &mut Vec<Form>) {
     for count in [1, 2, 4] {
-        let text = kept(format!("ldmatrix.sync.aligned.m8n8.x{count}{{.trans}}(.shared|.shared::cta).b16"));
+        let text = kept(format!("ldmatrix.sync.aligned.m8n8.x{count}{{.trans}}{{.shared|.shared::cta}}.b16"));
         out.push(row(text, &format!("d:b32*{count} [p]"), Build::LoadMatrix).since(6, 5, 75).flow(Flow::Bytes));
     }
 }
@@ -130,11 +130,9 @@ fn copies(out: &mut Vec<Form>) {
 
 fn addresses(out: &mut Vec<Form>) {
     let spaces = "(.const|.global|.local|.param|.param::entry|.shared|.shared::cta|.shared::cluster)";
-    let narrow = Build::Refused("32-bit generic addresses do not run, nor does ptxas compile them any more");
-    for (ty, bits, build) in [("u32", "b32", narrow), ("u64", "b64", Build::ConvertAddress)] {
-        let shape = format!("d:{bits} a:{bits}");
-        out.push(row(kept(format!("cvta{spaces}.{ty}")), &shape, build).since(2, 0, 20));
-        out.push(row(kept(format!("cvta.to{spaces}.{ty}")), &shape, build).since(2, 0, 20));
+    for direction in ["", ".to"] {
+        let text = kept(format!("cvta{direction}{spaces}.u64"));
+        out.push(row(text, "d:b64 a:b64", Build::ConvertAddress).since(2, 0, 20));
     }
     out.push(row(kept(format!("isspacep{spaces}")), "d:pred a:b64", Build::IsSpace).since(2, 0, 20));
 }

@@ -102,18 +102,31 @@ impl Pattern {
             + self.types.iter().filter(|ty| !types.contains(ty)).count()
     }
 
-    /// Every combination of choices, spelled with dots, for coverage and documentation.
-    pub fn spellings(&self) -> Vec<String> {
-        let types: String = self.types.iter().map(|ty| format!(".{}", ty.name())).collect();
-        let mut all = vec![String::new()];
-        let groups = self.required.iter().map(|group| (group, false));
-        for (group, optional) in groups.chain(self.optional.iter().map(|group| (group, true))) {
-            let extend = |start: &String| {
-                let chosen = group.iter().map(move |word| format!("{start}.{word}")).collect::<Vec<_>>();
-                optional.then(|| start.clone()).into_iter().chain(chosen).collect::<Vec<_>>()
-            };
-            all = all.iter().flat_map(extend).collect();
+    /// How many combinations of choices there are.
+    pub fn combinations(&self) -> u64 {
+        let required = self.required.iter().map(|group| group.len() as u64);
+        let optional = self.optional.iter().map(|group| group.len() as u64 + 1);
+        required.chain(optional).fold(1, u64::saturating_mul)
+    }
+
+    /// A combination of choices by its number, spelled with dots: 0 leaves out all that can be.
+    pub fn spelling(&self, mut number: u64) -> String {
+        let mut text = String::new();
+        let groups = self.required.iter().map(|group| (group, 0));
+        for (group, optional) in groups.chain(self.optional.iter().map(|group| (group, 1))) {
+            let choices = group.len() as u64 + optional;
+            let choice = (number % choices).checked_sub(optional);
+            number /= choices;
+            if let Some(word) = choice.and_then(|choice| group.get(choice as usize)) {
+                text.extend([".", word]);
+            }
         }
-        all.into_iter().map(|start| start + &types).collect()
+        text.extend(self.types.iter().flat_map(|ty| [".", ty.name()]));
+        text
+    }
+
+    /// Every combination of choices, spelled with dots, for coverage and documentation.
+    pub fn spellings(&self) -> impl Iterator<Item = String> {
+        (0..self.combinations()).map(|number| self.spelling(number))
     }
 }

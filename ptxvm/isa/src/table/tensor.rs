@@ -27,16 +27,16 @@ pub(super) fn rows(out: &mut Vec<Form>) {
         ampere("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", "d:f16x2*2 a:f16x2*4 b:f16x2*2 c:f16x2*2", |_| {
             float::<16, 4, 2, F16, SumF16>
         }),
-        ampere("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "d:f32*4 a:b32*2 b:b32*1 c:f32*4", |_| {
+        ampere("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "d:f32*4 a:bf16x2*2 b:bf16x2*1 c:f32*4", |_| {
             float::<8, 2, 1, Bf16, SumF32>
         }),
-        ampere("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "d:f32*4 a:b32*4 b:b32*2 c:f32*4", |_| {
+        ampere("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "d:f32*4 a:bf16x2*4 b:bf16x2*2 c:f32*4", |_| {
             float::<16, 4, 2, Bf16, SumF32>
         }),
-        ampere("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "d:f32*4 a:b32*2 b:b32*1 c:f32*4", |_| {
+        ampere("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "d:f32*4 a:tf32*2 b:tf32*1 c:f32*4", |_| {
             float::<4, 2, 1, Tf32, SumF32>
         }),
-        ampere("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "d:f32*4 a:b32*4 b:b32*2 c:f32*4", |_| {
+        ampere("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "d:f32*4 a:tf32*4 b:tf32*2 c:f32*4", |_| {
             float::<8, 4, 2, Tf32, SumF32>
         }),
         ampere("mma.sync.aligned.m8n8k4.row.col{.rn}.f64.f64.f64.f64", "d:f64*2 a:f64*1 b:f64*1 c:f64*2", |_| double),

@@ -13,7 +13,7 @@ impl Parser<'_> {
         let mut module = Module {
             version,
             target,
-            address_bits: 32,
+            address_bits: 64,
             files: Vec::new(),
             variables: Vec::new(),
             functions: Vec::new(),
