@@ -6,19 +6,27 @@
 mod copies;
 mod deadlock;
 mod findings;
+mod init;
+mod matrix;
+mod memory;
+mod nan;
 mod race;
 mod slots;
 mod synchronisation;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use findings::{Finding, Findings, Site};
 
 use copies::Copies;
+use init::InitCheck;
+use nan::NanCheck;
 use race::Race;
 use slots::Slots;
 use synchronisation::Barriers;
 
+use crate::memory::AddressSpace;
 use crate::observe::{At, Halt, MemoryAccess, Observer, Sync};
 use crate::program::{Action, Function, Program};
 use crate::registers::Registers;
@@ -116,6 +124,8 @@ pub struct Checks {
     /// Asynccheck, and what racecheck must know of asynchronous copies.
     copies: Option<Box<Copies>>,
     barriers: Option<Box<Barriers>>,
+    init: Option<Box<InitCheck>>,
+    nan: Option<Box<NanCheck>>,
 }
 
 impl Checks {
@@ -136,7 +146,15 @@ impl Checks {
             race: selection.has(Check::Racecheck).then(|| Box::new(Race::new())),
             copies: copies.then(|| Box::new(Copies::new(selection.has(Check::Asynccheck)))),
             barriers: selection.has(Check::Synccheck).then(Box::default),
+            init: selection.has(Check::Initcheck).then(|| Box::new(InitCheck::new(None))),
+            nan: selection.has(Check::Nancheck).then(Box::default),
         }
+    }
+
+    /// Lets initcheck ask `memory` which bytes of global memory have a value; without it all of them count as written.
+    pub fn watching(mut self, memory: Arc<AddressSpace>) -> Checks {
+        self.init = self.init.map(|_| Box::new(InitCheck::new(Some(memory))));
+        self
     }
 
     /// Which checks are on.
@@ -174,6 +192,9 @@ impl Observer for Checks {
         if let Some(barriers) = &mut self.barriers {
             barriers.begin(slot, self.threads);
         }
+        if let Some(init) = &mut self.init {
+            init.block_begins(block_index, shared_bytes);
+        }
     }
 
     fn block_ends(&mut self, block_index: u64) {
@@ -187,15 +208,54 @@ impl Observer for Checks {
         if let Some(copies) = &mut self.copies {
             copies.end(slot);
         }
+        if let Some(init) = &mut self.init {
+            init.block_ends(block_index);
+        }
+        if let Some(nan) = &mut self.nan {
+            nan.block_ends(block_index);
+        }
     }
 
     fn before(&mut self, at: &At<'_>, registers: &Registers) {
         if let (Some(barriers), Action::Barrier(barrier)) = (&self.barriers, &at.instruction.action) {
             barriers.before(at, barrier, registers, &mut self.findings);
         }
+        if let Some(init) = &mut self.init {
+            init.before(at, registers, &mut self.findings);
+        }
+        if let Some(nan) = &mut self.nan {
+            nan.before(at, registers, &mut self.findings);
+        }
+    }
+
+    fn after(&mut self, at: &At<'_>, registers: &Registers) {
+        if let Some(nan) = &mut self.nan {
+            nan.after(at, registers, &mut self.findings);
+        }
+    }
+
+    fn guarded(&mut self, at: &At<'_>, registers: &Registers) {
+        if let Some(init) = &mut self.init {
+            init.guarded(at, registers, &mut self.findings);
+        }
+    }
+
+    fn enter(&mut self, at: &At<'_>, callee: &Function, registers: &Registers) {
+        if let Some(init) = &mut self.init {
+            init.enter(at, callee, registers);
+        }
+        if let Some(nan) = &mut self.nan {
+            nan.enter(at, callee, registers);
+        }
     }
 
     fn access(&mut self, at: &At<'_>, access: &MemoryAccess<'_>) {
+        if let Some(init) = &mut self.init {
+            init.access(at, access, &mut self.findings);
+        }
+        if let Some(nan) = &mut self.nan {
+            nan.access(at, access, &mut self.findings);
+        }
         if !matches!(access.space, Space::Shared | Space::Global) {
             return;
         }
@@ -230,6 +290,9 @@ impl Observer for Checks {
         if let Some(barriers) = &mut self.barriers {
             barriers.sync(slot, at, sync, &mut self.findings);
         }
+        if let Some(init) = &mut self.init {
+            init.sync(at, sync);
+        }
     }
 
     fn misuse(&mut self, at: &At<'_>, kind: &'static str, message: &str) {
@@ -245,10 +308,8 @@ impl Observer for Checks {
             Halt::Limit(limit) => {
                 self.stopped(at, "limit", format!("the kernel was stopped at the limit of {limit} warp instructions"));
             }
-            Halt::Fault(fault) => {
-                let message = format!("{} access at {:#x}: {:?}", fault.bytes, fault.address, fault.kind);
-                self.stopped(at, fault.kind.word(), message);
-            }
+            Halt::Fault(fault) if self.selection.has(Check::Memcheck) => memory::fault(at, fault, &mut self.findings),
+            Halt::Fault(fault) => self.stopped(at, fault.kind.word(), memory::sentence(fault)),
             Halt::Sync { kind, message } => match at {
                 Some(at) if self.selection.has(Check::Synccheck) => {
                     synchronisation::tell(at, kind, message, &mut self.findings);
