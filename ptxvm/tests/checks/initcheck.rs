@@ -185,6 +185,17 @@ fn a_register_without_a_value_that_cancels_itself() {
 }
 
 #[test]
+fn half_a_packed_register() {
+    // One half of a pair is padding all along, and is not stored.
+    case(
+        "cvt.u16.u32 %h1, %r1;\nmov.b32 %r2, {%h1, %h9};\nfma.rn.f16x2 %r3, %r2, %r2, %r2;\nmov.b32 {%h3, %h4}, %r3;\n\
+         st.global.u16 [%rd3], %h3;",
+    )
+    .words(&OUT)
+    .passes(Initcheck);
+}
+
+#[test]
 fn a_structure_copied_with_its_holes() {
     // Bytes 4 to 7 of each 8 are a hole; shared and local memory may hold it.
     case(

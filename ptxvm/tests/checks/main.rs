@@ -8,6 +8,7 @@ mod case;
 mod deadlock;
 mod initcheck;
 mod memcheck;
+mod nancheck;
 mod race_between_blocks;
 mod race_right;
 mod race_wrong;

@@ -59,7 +59,7 @@ fn loads(at: &At<'_>, origin: Site, findings: &Findings) -> Vec<(String, crate::
         Site::NONE => Vec::new(),
         _ => vec![(
             "the undefined bytes were loaded here".to_owned(),
-            findings.place_of(at.program, origin, at.block, at.warp, 0),
+            findings.place_of(origin, at.block, at.warp, 0),
         )],
     }
 }

@@ -243,7 +243,7 @@ fn report(at: &At<'_>, made: &Made, users: u32, (kind, what): (&'static str, &st
     if findings.again(Check::Nancheck, kind, sites) {
         return;
     }
-    let place = findings.place_of(at.program, made.site, made.block, made.warp, made.lanes);
+    let place = findings.place_of(made.site, made.block, made.warp, made.lanes);
     let related = vec![(format!("it {what} here"), findings.place(at, users))];
     let message = format!("makes a NaN from numbers that are none, and it {what} at line {}", at.instruction.site.line);
     findings.add(Check::Nancheck, kind, sites, || Finding { message, place, related, ..Finding::default() });
