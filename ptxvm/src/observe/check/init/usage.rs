@@ -57,10 +57,7 @@ fn source(origin: Site) -> &'static str {
 fn loads(at: &At<'_>, origin: Site, findings: &Findings) -> Vec<(String, crate::report::Place)> {
     match origin {
         Site::NONE => Vec::new(),
-        _ => vec![(
-            "the undefined bytes were loaded here".to_owned(),
-            findings.place_of(origin, at.block, at.warp, 0),
-        )],
+        _ => vec![("the undefined bytes were loaded here".to_owned(), findings.place_of(origin, at.block, at.warp, 0))],
     }
 }
 
