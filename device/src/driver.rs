@@ -13,6 +13,10 @@ use crate::{DeviceError, DeviceKind};
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) address: u64,
+    #[cfg_attr(
+        not(feature = "software"),
+        allow(dead_code, reason = "the CUDA driver waits for kernels before it frees")
+    )]
     pub(crate) owner: Arc<dyn Any + Send + Sync>,
 }
 

@@ -13,16 +13,19 @@
 //! assert_eq!(x.download(&stream)?, [1.0, 7.0, 3.0]);
 //! # Ok::<(), warpweft_device::DeviceError>(())
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod aligned;
 mod buffer;
 mod cpu;
-#[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+#[cfg(feature = "cuda")]
+#[allow(unsafe_code, reason = "the boundary with the CUDA driver")]
+mod cuda;
+#[cfg_attr(not(any(feature = "software", feature = "cuda")), allow(dead_code, reason = "no backend is built"))]
 mod driver;
 mod dtype;
 mod error;
-#[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+#[cfg_attr(not(any(feature = "software", feature = "cuda")), allow(dead_code, reason = "no backend is built"))]
 mod module;
 mod open;
 #[cfg(feature = "software")]

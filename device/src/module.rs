@@ -96,6 +96,10 @@ impl Kernel {
 pub struct Arg {
     pub(crate) value: ArgValue,
     /// Keeps the memory alive while the kernel runs.
+    #[cfg_attr(
+        not(feature = "software"),
+        allow(dead_code, reason = "the CUDA driver waits for kernels before it frees")
+    )]
     pub(crate) memory: Option<Memory>,
     device: Option<Device>,
 }

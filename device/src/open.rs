@@ -31,7 +31,7 @@ struct Inner {
 
 enum Backend {
     Cpu(CpuPool),
-    #[cfg_attr(not(feature = "software"), allow(dead_code, reason = "no backend is built"))]
+    #[cfg_attr(not(any(feature = "software", feature = "cuda")), allow(dead_code, reason = "no backend is built"))]
     Driver(Box<dyn Driver>),
 }
 
@@ -59,14 +59,15 @@ impl Device {
         Ok(Backend::Cpu(CpuPool::new(threads)?).into())
     }
 
-    #[cfg(feature = "software")]
+    #[cfg(any(feature = "software", feature = "cuda"))]
     pub(crate) fn from_driver(driver: impl Driver + 'static) -> Self {
         Backend::Driver(Box::new(driver)).into()
     }
 
     /// Opens a device by its name: `cpu`, `cpu:N` for N threads; with the feature `software` also `software` (a device
     /// of its own), `software:N` (device N of those that the process shares, which can be peers), and
-    /// `software?sm=90&check=all&seed=1`, with the options of `warpweft ptx run`.
+    /// `software?sm=90&check=all&seed=1`, with the options of `warpweft ptx run`. With the feature `cuda` also `cuda` and
+    /// `cuda:N`, a GPU of NVIDIA.
     ///
     /// # Errors
     /// [`DeviceError::NoSuchDevice`] says what was looked for where the name is unknown or the device is not there.
@@ -79,10 +80,13 @@ impl Device {
                 Ok(threads) => Self::cpu_with_threads(threads),
                 Err(_) => Err(missing(name, format!("`{}` is not a thread count", &count[1..]))),
             },
+            #[cfg(feature = "cuda")]
+            ("cuda", argument) => crate::cuda::open(argument).map_err(|looked_for| missing(name, looked_for)),
             #[cfg(feature = "software")]
             ("software", argument) => crate::software::open(argument).map_err(|looked_for| missing(name, looked_for)),
             #[cfg(not(feature = "software"))]
             ("software", _) => Err(absent(name, kind)),
+            #[cfg(not(feature = "cuda"))]
             ("cuda", _) => Err(absent(name, kind)),
             _ => Err(missing(name, format!("`{kind}` is no kind of device; the kinds are cpu, software and cuda"))),
         }
@@ -202,6 +206,7 @@ impl Device {
 }
 
 /// The error of a kind that this build does not have.
+#[cfg(not(all(feature = "software", feature = "cuda")))]
 fn absent(asked: &str, kind: &str) -> DeviceError {
     let version = env!("CARGO_PKG_VERSION");
     let looked_for =
@@ -213,6 +218,9 @@ fn missing(asked: &str, looked_for: String) -> DeviceError {
     let mut available = "cpu, cpu:N (N threads)".to_owned();
     if cfg!(feature = "software") {
         available += ", software, software:N (device N), software?sm=90&check=all (options)";
+    }
+    if cfg!(feature = "cuda") {
+        available += ", cuda, cuda:N (GPU N, where the driver has one)";
     }
     DeviceError::NoSuchDevice { asked: asked.to_owned(), looked_for, available }
 }

@@ -6,13 +6,17 @@ use std::fs;
 use super::{files, none, root};
 
 /// The arrows of `docs/architecture.md`: a package may depend on these of our own and no other.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("warpweft", &["warpweft-device", "warpweft-kernels", "warpweft-comm", "warpweft-trainer"]),
     ("warpweft-trainer", &["warpweft-device", "warpweft-kernels", "warpweft-comm"]),
     ("warpweft-capi", &["warpweft-device", "warpweft-kernels", "warpweft-comm"]),
     ("warpweft-comm", &["warpweft-device"]),
     ("warpweft-kernels", &["warpweft-device"]),
     ("warpweft-device", &["warpweft-ptxvm"]),
+    ("warpweft-ptxvm", &["warpweft-ptxvm-isa"]),
+    ("warpweft-ptxvm-isa", &[]),
+    ("ptxvm_driver", &["warpweft-ptxvm"]),
+    ("warpweft-benches", &[]),
 ];
 
 struct Package {
