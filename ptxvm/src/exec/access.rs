@@ -20,8 +20,8 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
     /// `ld`.
     pub(super) fn load(&mut self, f: &Fragment, now: Now<'a>, access: &'a Access) -> Stepped<Turn> {
         self.note_order(access.order);
-        let target = self.target(f, &access.address);
-        self.by_space(&target, now.mask, |step, target, mask| step.load_from(now, access, target, mask))?;
+        let mut target = self.target(f, &access.address);
+        self.by_space(&mut target, now.mask, |step, target, mask| step.load_from(now, access, target, mask))?;
         if matches!(access.order, Order::Acquire(_) | Order::AcquireRelease(_)) {
             fence(Ordering::Acquire);
         }
@@ -38,11 +38,11 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             Space::Local => self.warp.local.bytes(),
             Space::Param => self.core.context.params.len() as u32 * WORD,
         };
-        let offsets = self.in_window(now, target, mask, (bytes, false), size)?;
+        let (offsets, step) = self.in_window(now, target, mask, (bytes, false), size)?;
         if O::ACTIVE {
             self.tell(now, target, mask, Told { kind: AccessKind::Read, bytes, order: access.order, values: None });
         }
-        let at = Lanes { offsets: &offsets, mask };
+        let at = Lanes { offsets: &offsets, mask, step };
         let registers = &mut self.warp.registers;
         match target.space {
             Space::Shared => words::load(&Cells(cells(&mut self.block.shared)), registers, operands, access, at),
@@ -63,7 +63,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             if O::ACTIVE {
                 self.tell(now, target, mask, told);
             }
-            let at = Lanes { offsets: &span.offsets, mask };
+            let at = Lanes { offsets: &span.offsets, mask, step: span.step };
             let registers = &mut self.warp.registers;
             match self.core.cache.page(&span, false) {
                 Ok(page) => words::load(&Paged(page.words()), registers, operands, access, at),
@@ -81,7 +81,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             let Ok((allocation, offset)) = self.core.cache.one(context, address, bytes, false) else { continue };
             let (page, at) = Page::split(offset);
             let offsets = [at as u32; LANES];
-            let at = Lanes { offsets: &offsets, mask: 1 << lane };
+            let at = Lanes { offsets: &offsets, mask: 1 << lane, step: 0 };
             let registers = &mut self.warp.registers;
             match allocation.page(page) {
                 Ok(page) => words::load(&Paged(page.words()), registers, operands, access, at),
@@ -97,8 +97,8 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         if matches!(access.order, Order::Release(_) | Order::AcquireRelease(_)) {
             fence(Ordering::Release);
         }
-        let target = self.target(f, &access.address);
-        self.by_space(&target, now.mask, |step, target, mask| step.store_to(now, access, target, mask))?;
+        let mut target = self.target(f, &access.address);
+        self.by_space(&mut target, now.mask, |step, target, mask| step.store_to(now, access, target, mask))?;
         Ok(Turn::Next)
     }
 
@@ -112,11 +112,11 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             Space::Local => self.warp.local.bytes(),
             Space::Param => return Err(self.read_only(now, target, mask, bytes)),
         };
-        let offsets = self.in_window(now, target, mask, (bytes, true), size)?;
+        let (offsets, step) = self.in_window(now, target, mask, (bytes, true), size)?;
         if O::ACTIVE {
             self.tell_store(now, target, mask, access);
         }
-        let at = Lanes { offsets: &offsets, mask };
+        let at = Lanes { offsets: &offsets, mask, step };
         let registers = &self.warp.registers;
         match target.space {
             Space::Shared => words::store(&Cells(cells(&mut self.block.shared)), registers, operands, access, at),
@@ -135,7 +135,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             if O::ACTIVE {
                 self.tell_store(now, target, mask, access);
             }
-            let at = Lanes { offsets: &span.offsets, mask };
+            let at = Lanes { offsets: &span.offsets, mask, step: span.step };
             if let Ok(page) = self.core.cache.page(&span, true) {
                 words::store(&Paged(page.words()), &self.warp.registers, operands, access, at);
             }
@@ -150,7 +150,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             let _whole = apart.then(|| context.memory.lock(address));
             let Ok((allocation, offset)) = self.core.cache.one(context, address, bytes, true) else { continue };
             let (page, at) = Page::split(offset);
-            let at = Lanes { offsets: &[at as u32; LANES], mask: 1 << lane };
+            let at = Lanes { offsets: &[at as u32; LANES], mask: 1 << lane, step: 0 };
             let page = Paged(allocation.page_or_new(page).words());
             words::store(&page, &self.warp.registers, operands, access, at);
         }

@@ -2,6 +2,7 @@
 
 use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, Local};
+use super::words::{self, vectorised};
 use crate::memory::{Fault, FaultKind, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::observe::{Halt, Observer};
 use crate::program::{Address, AddressBase};
@@ -54,12 +55,19 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         let (space, addresses) = match address.base {
             AddressBase::Wide(slot) => {
                 let base = self.warp.registers.wide(slot);
-                (address.space, std::array::from_fn(|lane| base[lane].wrapping_add(offset)))
+                let sums = vectorised(
+                    #[inline(always)]
+                    || std::array::from_fn(|lane| base[lane].wrapping_add(offset)),
+                );
+                (address.space, sums)
             }
             AddressBase::Narrow(slot) => {
-                let base = self.warp.registers.narrow(slot);
-                let add = offset as u32;
-                (address.space, std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(add))))
+                let (base, add) = (self.warp.registers.narrow(slot), offset as u32);
+                let sums = vectorised(
+                    #[inline(always)]
+                    || std::array::from_fn(|lane| u64::from(base[lane].wrapping_add(add))),
+                );
+                (address.space, sums)
             }
             AddressBase::Absolute => (address.space, all(0)),
             AddressBase::Variable(variable) => {
@@ -77,21 +85,36 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
     #[inline(always)]
     pub(super) fn by_space(
         &mut self,
-        target: &Target,
+        target: &mut Target,
         mask: u32,
         mut part: impl FnMut(&mut Self, &Target, u32) -> Stepped<()>,
     ) -> Stepped<()> {
         if target.space != Space::Generic {
             return part(self, target, mask);
         }
-        let mut windowed = 0;
-        for lane in 0..LANES {
-            windowed |= u32::from(may_be_window(target.addresses[lane])) << lane;
+        target.space = Space::Global;
+        let addresses = &target.addresses;
+        let any = vectorised(
+            #[inline(always)]
+            || addresses.iter().fold(false, |any, &address| any | may_be_window(address)),
+        );
+        if !any {
+            return part(self, target, mask);
         }
-        windowed &= mask;
+        self.by_window(target, mask, &mut part)
+    }
+
+    /// The same where some lane's address may be in a window.
+    fn by_window(
+        &mut self,
+        target: &Target,
+        mask: u32,
+        part: &mut impl FnMut(&mut Self, &Target, u32) -> Stepped<()>,
+    ) -> Stepped<()> {
+        let inside = |&lane: &usize| may_be_window(target.addresses[lane]);
+        let mut windowed = super::lanes(mask).filter(inside).fold(0, |all, lane| all | 1 << lane);
         if windowed != mask {
-            let global = Target { space: Space::Global, addresses: target.addresses };
-            part(self, &global, mask & !windowed)?;
+            part(self, target, mask & !windowed)?;
         }
         while windowed != 0 {
             let first = target.addresses[windowed.trailing_zeros() as usize];
@@ -111,7 +134,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         Ok(())
     }
 
-    /// Offsets of an access inside a window of `size` bytes, or the fault.
+    /// Offsets of an access inside a window of `size` bytes and the step between them ([`words::step`]), or the fault.
     #[inline(always)]
     pub(super) fn in_window(
         &mut self,
@@ -120,20 +143,31 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         mask: u32,
         access: (u32, bool),
         size: u32,
-    ) -> Stepped<[u32; LANES]> {
+    ) -> Stepped<([u32; LANES], u32)> {
         let bytes = access.0;
+        let addresses = &target.addresses;
+        // No lane may begin behind this; a negative number where none fits.
+        let last = i64::from(size) - i64::from(bytes);
         let mut offsets = [0; LANES];
-        let (mut over, mut low) = (0, 0);
-        for (lane, (offset, &address)) in offsets.iter_mut().zip(&target.addresses).enumerate() {
-            let on = (mask >> lane & 1).wrapping_neg();
-            over |= u32::from(address.saturating_add(u64::from(bytes)) > u64::from(size)) & on;
-            low |= address as u32 & on;
-            *offset = address as u32 & on;
-        }
+        let (over, low, step) = vectorised(
+            #[inline(always)]
+            || {
+                let (mut over, mut low) = (0, 0);
+                for lane in 0..LANES {
+                    let on = u64::from(mask >> lane & 1).wrapping_neg();
+                    let address = addresses[lane] & on;
+                    // A window is far smaller than half the address space, so a high bit is beyond it too.
+                    over |= (last.wrapping_sub(address as i64) as u64 | address) & on;
+                    low |= address as u32;
+                    offsets[lane] = address as u32;
+                }
+                (over >> 63, low, words::step(&offsets, mask))
+            },
+        );
         if over != 0 || low & (bytes - 1) != 0 {
             return Err(self.window_fault(now, target, mask, access, size));
         }
-        Ok(offsets)
+        Ok((offsets, step))
     }
 
     #[cold]

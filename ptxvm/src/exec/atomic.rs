@@ -115,7 +115,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         if matches!(atomic.order, Order::Release(_) | Order::AcquireRelease(_)) {
             fence(Ordering::Release);
         }
-        let target = self.target(f, &atomic.address);
+        let mut target = self.target(f, &atomic.address);
         let first = usize::from(atomic.returns);
         let operands = &now.instruction.operands;
         let read = |slot: u16| match atomic.ty.bits() {
@@ -125,7 +125,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         let b = read(operands[first]);
         let c = if atomic.op == AtomicOp::CompareAndSwap { read(operands[first + 1]) } else { [0; LANES] };
         let mut exchange = Exchange { b, c, old: [0; LANES], wrote: 0 };
-        self.by_space(&target, now.mask, |step, target, mask| {
+        self.by_space(&mut target, now.mask, |step, target, mask| {
             step.exchange_in(now, atomic, target, mask, &mut exchange)
         })?;
         if atomic.returns {
@@ -168,7 +168,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             }
             Space::Shared => {
                 let size = self.block.shared_bytes;
-                let offsets = self.in_window(now, target, mask, (bytes, true), size)?;
+                let (offsets, _) = self.in_window(now, target, mask, (bytes, true), size)?;
                 let words = cells(&mut self.block.shared);
                 for lane in super::lanes(mask) {
                     exchange.shared(operation, lane, words, offsets[lane]);

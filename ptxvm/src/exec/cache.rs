@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::words::{self, vectorised};
 use super::worker::Context;
 use crate::memory::{Allocation, FaultKind, Page};
 use crate::registers::LANES;
@@ -34,6 +35,8 @@ pub(super) struct Span {
     pub(super) page: usize,
     /// Offsets in it.
     pub(super) offsets: [u32; LANES],
+    /// See [`words::step`].
+    pub(super) step: u32,
 }
 
 impl Cache {
@@ -81,19 +84,25 @@ impl Cache {
         let limit = size.checked_sub(u64::from(bytes))?;
         let origin = first.wrapping_sub(base);
         let mut offsets = [0; LANES];
-        let (mut over, mut spread, mut low) = (false, 0, 0);
-        for lane in 0..LANES {
-            let offset = addresses[lane].wrapping_sub(base);
-            let offset = if mask >> lane & 1 == 1 { offset } else { origin };
-            over |= offset > limit;
-            spread |= offset ^ origin;
-            low |= offset;
-            offsets[lane] = (offset & (Page::BYTES - 1)) as u32;
-        }
-        if over || spread >= Page::BYTES || low & (u64::from(bytes) - 1) != 0 {
+        let (over, spread, low, step) = vectorised(
+            #[inline(always)]
+            || {
+                let (mut over, mut spread, mut low) = (0, 0, 0);
+                for lane in 0..LANES {
+                    let on = u64::from(mask >> lane & 1).wrapping_neg();
+                    let offset = (addresses[lane].wrapping_sub(base) & on) | (origin & !on);
+                    over |= u64::from(offset > limit);
+                    spread |= offset ^ origin;
+                    low |= offset;
+                    offsets[lane] = (offset & (Page::BYTES - 1)) as u32;
+                }
+                (over, spread, low, words::step(&offsets, mask))
+            },
+        );
+        if over != 0 || spread >= Page::BYTES || low & (u64::from(bytes) - 1) != 0 {
             return None;
         }
-        Some(Span { entry, page: Page::split(origin).0, offsets })
+        Some(Span { entry, page: Page::split(origin).0, offsets, step })
     }
 
     /// The allocation and offset of an access of one lane, alignment aside.

@@ -14,7 +14,7 @@ use crate::registers::LANES;
 /// Frames begin at multiples of it in a thread's local memory.
 const FRAME_ALIGN: u32 = 128;
 /// Bytes of local memory that a thread may have (CUDA programming guide, technical specifications).
-const MOST_LOCAL: u32 = 512 << 10;
+pub(super) const MOST_LOCAL: u32 = 512 << 10;
 /// Calls in progress that a thread may have.
 const MOST_CALLS: u32 = 1024;
 

@@ -132,7 +132,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             to.space = Space::Shared;
             to.addresses = to.addresses.map(|address| address.wrapping_sub(crate::memory::SHARED_WINDOW));
         }
-        let offsets = self.in_window(now, &to, now.mask, (size, true), self.block.shared_bytes)?;
+        let (offsets, _) = self.in_window(now, &to, now.mask, (size, true), self.block.shared_bytes)?;
         if read != 0 && self.core.cache.span(self.core.context, &from.addresses, read, size, false).is_none() {
             self.check_each(now, &from, read, (size, false))?;
         }

@@ -1,5 +1,6 @@
 //! What a launch may ask for, checked before anything runs.
 
+use super::call::MOST_LOCAL;
 use super::{HostFunctions, Launch};
 use crate::program::{Action, Callee, Program};
 use crate::registers::LANES;
@@ -39,6 +40,9 @@ pub enum LaunchError {
     /// More shared memory than the target has.
     #[error("kernel `{kernel}` with {bytes} bytes of shared memory ({dynamic} of them dynamic): {target} has {most}")]
     Shared { kernel: String, bytes: u64, dynamic: u32, target: Target, most: u32 },
+    /// More local memory than a thread may have.
+    #[error("kernel `{kernel}` needs {bytes} bytes of local memory a thread: {most} are possible")]
+    Local { kernel: String, bytes: u32, most: u32 },
     /// Parameter bytes that do not fit.
     #[error("kernel `{kernel}` takes {expected} bytes of parameters, {given} given")]
     Parameters { kernel: String, expected: u32, given: usize },
@@ -108,6 +112,9 @@ pub(super) fn check(launch: &Launch<'_>, host: &HostFunctions) -> Result<Extent,
     let most = most_shared(launch.target);
     if bytes > u64::from(most) {
         return Err(LaunchError::Shared { kernel: kernel(), bytes, dynamic, target: launch.target, most });
+    }
+    if function.local_bytes > MOST_LOCAL {
+        return Err(LaunchError::Local { kernel: kernel(), bytes: function.local_bytes, most: MOST_LOCAL });
     }
     if launch.params.len() != function.param_bytes as usize {
         let (expected, given) = (function.param_bytes, launch.params.len());

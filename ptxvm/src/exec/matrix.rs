@@ -27,7 +27,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             target.space = Space::Shared;
             target.addresses = target.addresses.map(|address| address.wrapping_sub(SHARED_WINDOW));
         }
-        let offsets = self.in_window(now, &target, givers, (ROW_BYTES, false), self.block.shared_bytes)?;
+        let (offsets, _) = self.in_window(now, &target, givers, (ROW_BYTES, false), self.block.shared_bytes)?;
         if O::ACTIVE {
             let told = Told { kind: AccessKind::Read, bytes: ROW_BYTES, order: Order::Weak, values: None };
             self.tell(now, &target, givers, told);

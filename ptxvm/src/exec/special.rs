@@ -100,12 +100,12 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
 
     /// Instructions that this worker has run, about.
     fn time(&self) -> u64 {
-        self.core.clock * NANOSECONDS
+        (self.core.executed + self.core.looks) * NANOSECONDS
     }
 
     /// `mov` from a special register that changes.
     pub(super) fn read_special(&mut self, now: Now<'a>, special: Special) -> Turn {
-        self.core.clock += 1;
+        self.core.looks += 1;
         let slot = now.instruction.operands[0];
         match special {
             Special::Clock64 | Special::GlobalTimer => {

@@ -49,31 +49,38 @@ pub(super) struct Now<'a> {
 
 impl<'a, O: Observer> Step<'_, 'a, O> {
     /// Runs a fragment of the warp for about `budget` instructions; how many it ran.
-    pub(super) fn run(&mut self, mut f: Fragment, budget: u32) -> Stepped<u32> {
+    pub(super) fn run(&mut self, f: Fragment, budget: u32) -> Stepped<u32> {
+        let mut ran = 0;
+        let result = self.run_counted(f, budget, &mut ran);
+        self.core.executed += u64::from(ran);
+        result.map(|()| ran)
+    }
+
+    /// The same; what it ran before it failed counts too.
+    fn run_counted(&mut self, mut f: Fragment, budget: u32, ran: &mut u32) -> Stepped<()> {
         let context = self.core.context;
         let settings = &context.options.settings;
         let mut code: &'a [Instruction] = &context.program.functions[f.function as usize].code;
         let mut stop = self.warp.joins.stop(&f);
         self.enter_window(&f);
         self.strong = 0;
-        let mut ran = 0;
         loop {
             if f.pc == stop {
                 match self.warp.arrive(f) {
                     Some(all) => f = all,
-                    None => return Ok(ran),
+                    None => return Ok(()),
                 }
                 stop = self.warp.joins.stop(&f);
                 continue;
             }
-            if ran + self.strong * STRONG_COST >= budget {
+            if *ran + self.strong * STRONG_COST >= budget {
                 break;
             }
-            ran += 1;
+            *ran += 1;
             let Some(instruction) = code.get(f.pc as usize) else {
                 // Control has run off the end of the code, which is a return.
                 match self.leave(&mut f)? {
-                    Turn::Parked => return Ok(ran),
+                    Turn::Parked => return Ok(()),
                     _ => code = &context.program.functions[f.function as usize].code,
                 }
                 stop = self.warp.joins.stop(&f);
@@ -115,7 +122,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
                         stop = self.warp.joins.stop(&f);
                     }
                     Turn::Yield => break,
-                    Turn::Parked => return Ok(ran),
+                    Turn::Parked => return Ok(()),
                 },
             }
         }
@@ -124,7 +131,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             self.warp.spun(join, self.strong);
         }
         self.warp.fragments.push(f);
-        Ok(ran)
+        Ok(())
     }
 
     /// Everything but arithmetic and branches.

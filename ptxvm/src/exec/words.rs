@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::program::Access;
-use crate::registers::{LANES, Operands, Registers};
+use crate::registers::{LANES, Narrow, Operands, Registers};
 use crate::types::Kind;
 
 /// Memory as words of 32 bits, little endian. A lane may have words of its own (local memory).
@@ -15,6 +15,27 @@ pub(super) trait Words {
     fn store(&self, lane: usize, word: u32, value: u32);
     /// Writes the bits of `mask`.
     fn merge(&self, lane: usize, word: u32, mask: u32, value: u32);
+    /// Reads word `at + lane * stride` for every lane, where the words of the lanes lie in one row.
+    #[inline(always)]
+    fn load_row(&self, at: u32, stride: u32, out: &mut Narrow) {
+        for (lane, out) in out.iter_mut().enumerate() {
+            *out = self.load(lane, at + lane as u32 * stride);
+        }
+    }
+    /// Writes them.
+    #[inline(always)]
+    fn store_row(&self, at: u32, stride: u32, from: &Narrow) {
+        for (lane, from) in from.iter().enumerate() {
+            self.store(lane, at + lane as u32 * stride, *from);
+        }
+    }
+}
+
+/// The words of a row: those of lane l are l * stride further.
+#[inline(always)]
+fn row<T>(words: &[T], at: u32, stride: u32) -> impl Iterator<Item = &T> {
+    let end = at + stride * (LANES as u32 - 1);
+    words[at as usize..=end as usize].iter().step_by(stride as usize)
 }
 
 /// A page of global memory, which other workers may be using.
@@ -50,6 +71,14 @@ impl Words for Paged<'_> {
             old = now;
         }
     }
+    #[inline(always)]
+    fn load_row(&self, at: u32, stride: u32, out: &mut Narrow) {
+        out.iter_mut().zip(row(self.0, at, stride)).for_each(|(out, word)| *out = word.load(Relaxed));
+    }
+    #[inline(always)]
+    fn store_row(&self, at: u32, stride: u32, from: &Narrow) {
+        from.iter().zip(row(self.0, at, stride)).for_each(|(from, word)| word.store(*from, Relaxed));
+    }
 }
 
 impl Words for Pattern {
@@ -74,6 +103,14 @@ impl Words for Cells<'_> {
     fn merge(&self, _: usize, word: u32, mask: u32, value: u32) {
         let cell = &self.0[word as usize];
         cell.set((cell.get() & !mask) | (value & mask));
+    }
+    #[inline(always)]
+    fn load_row(&self, at: u32, stride: u32, out: &mut Narrow) {
+        out.iter_mut().zip(row(self.0, at, stride)).for_each(|(out, word)| *out = word.get());
+    }
+    #[inline(always)]
+    fn store_row(&self, at: u32, stride: u32, from: &Narrow) {
+        from.iter().zip(row(self.0, at, stride)).for_each(|(from, word)| word.set(*from));
     }
 }
 
@@ -156,6 +193,10 @@ pub(super) fn load<W: Words>(
         let slot = operands[element as usize];
         if bytes == 4 && !access.wide {
             let out = registers.narrow_mut(slot);
+            if at.in_row(access) {
+                words.load_row(at.offsets[0] / 4 + element, u32::from(access.count), out);
+                continue;
+            }
             each_lane(at.mask, |lane| out[lane] = words.load(lane, at.offsets[lane] / 4 + element));
         } else if access.wide {
             let out = registers.wide_mut(slot);
@@ -178,6 +219,37 @@ pub(super) struct Lanes<'a> {
     pub(super) offsets: &'a [u32; LANES],
     /// Lanes that access.
     pub(super) mask: u32,
+    /// Bytes from each lane to the next, where it is the same for all 32; else 0.
+    pub(super) step: u32,
+}
+
+impl Lanes<'_> {
+    /// All lanes access, each the place behind the one before.
+    #[inline(always)]
+    fn in_row(&self, access: &Access) -> bool {
+        self.step == 4 * u32::from(access.count)
+    }
+}
+
+/// Bytes from each lane to the next, where all lanes access and it is the same for all; else 0.
+#[inline(always)]
+pub(super) fn step(offsets: &[u32; LANES], mask: u32) -> u32 {
+    let step = offsets[1].wrapping_sub(offsets[0]);
+    let mut differ = !mask;
+    for lane in 1..LANES {
+        differ |= offsets[lane].wrapping_sub(offsets[lane - 1]) ^ step;
+    }
+    if differ == 0 { step } else { 0 }
+}
+
+/// Runs `body` compiled for AVX2 where the processor has it. What it calls must inline into it.
+#[inline(always)]
+pub(super) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V3::try_new() {
+        return simd.vectorize(body);
+    }
+    body()
 }
 
 /// An element of 1, 2, 4 or 8 bytes at a multiple of its size.
@@ -221,6 +293,10 @@ pub(super) fn store<W: Words>(words: &W, registers: &Registers, operands: &Opera
             });
         } else if bytes == 4 {
             let from = registers.narrow(slot);
+            if at.in_row(access) {
+                words.store_row(at.offsets[0] / 4 + element, u32::from(access.count), from);
+                continue;
+            }
             each_lane(at.mask, |lane| words.store(lane, at.offsets[lane] / 4 + element, from[lane]));
         } else {
             let from = registers.narrow(slot);

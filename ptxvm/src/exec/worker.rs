@@ -50,8 +50,10 @@ pub(super) struct Core<'a, O> {
     pub(super) observer: &'a mut O,
     pub(super) random: Random,
     pub(super) cache: Cache,
-    /// Warp instructions that this worker has run: also its clock.
-    pub(super) clock: u64,
+    /// Warp instructions that this worker has run.
+    pub(super) executed: u64,
+    /// Times that a kernel has looked at a clock: it never sees the same time twice.
+    pub(super) looks: u64,
     /// Some lane waits for a function of the host.
     pub(super) polled: bool,
 }
@@ -59,7 +61,7 @@ pub(super) struct Core<'a, O> {
 impl<'a, O: Observer> Core<'a, O> {
     pub(super) fn new(context: &'a Context<'a>, observer: &'a mut O, number: u64) -> Core<'a, O> {
         let random = Random::new(context.options.seed, number);
-        Core { context, observer, random, cache: Cache::default(), clock: 0, polled: false }
+        Core { context, observer, random, cache: Cache::default(), executed: 0, looks: 0, polled: false }
     }
 
     /// Runs blocks until none is left, or until somebody fails.
@@ -117,10 +119,11 @@ impl<'a, O: Observer> Core<'a, O> {
         let mut spun = false;
         self.polled = false;
         for &at in order.iter() {
-            let progress = resident[at].turn(self, warps)?;
-            spun |= progress.spun;
-            self.clock += progress.ran;
-            let executed = self.context.executed.fetch_add(progress.ran, Relaxed) + progress.ran;
+            let before = self.executed;
+            let turn = resident[at].turn(self, warps);
+            let ran = self.executed - before;
+            let executed = self.context.executed.fetch_add(ran, Relaxed) + ran;
+            spun |= turn?.spun;
             if executed >= self.context.options.limit && !resident[at].is_done() {
                 return Err(self.limit_reached(&resident[at]));
             }
