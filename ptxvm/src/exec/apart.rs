@@ -52,7 +52,8 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         }
     }
 
-    fn enter_base(&mut self, now: Now<'a>, base: Base) {
+    /// Turns the warp's registers to the function of an instruction.
+    pub(super) fn enter_base(&mut self, now: Now<'a>, base: Base) {
         let function = &self.core.context.program.functions[now.function as usize];
         self.warp.registers.enter(base, function.registers);
     }

@@ -10,7 +10,7 @@ use super::step::{Now, Step, Stepped};
 use super::warp::{State, Warp};
 use crate::observe::{Observer, Sync};
 use crate::program::{Action, Barrier, BarrierKind};
-use crate::registers::LANES;
+use crate::registers::{Base, LANES};
 
 /// What the predicates of a reduction have come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +83,15 @@ impl NamedBarrier {
 }
 
 impl<'a, O: Observer> Step<'_, 'a, O> {
-    /// The warp arrives at a barrier, perhaps from several places. The barrier's number if it has to wait there.
-    pub(super) fn arrive_at_barrier(&mut self, parts: &[Now<'a>]) -> Stepped<Option<u8>> {
+    /// The warp arrives at a barrier, perhaps from several places, each with registers of its own. The barrier's number
+    /// if it has to wait there.
+    pub(super) fn arrive_at_barrier(&mut self, parts: &[(Now<'a>, Base)]) -> Stepped<Option<u8>> {
         let mut place = None;
         let mut mask = 0;
         let mut waits = false;
-        for &now in parts {
+        for &(now, base) in parts {
             let Action::Barrier(barrier) = &now.instruction.action else { continue };
+            self.enter_base(now, base);
             if O::ACTIVE {
                 self.before(now);
             }
@@ -108,7 +110,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             mask |= now.mask;
             waits |= barrier.kind != BarrierKind::Arrive;
         }
-        let (Some((id, _)), Some(&now)) = (place, parts.last()) else { return Ok(None) };
+        let (Some((id, _)), Some(&(now, _))) = (place, parts.last()) else { return Ok(None) };
         let entry = &mut self.block.barriers[usize::from(id)];
         entry.participants.push((self.number, mask, waits));
         entry.warps |= 1 << self.number;
@@ -209,11 +211,10 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             let now = Now { instruction: &code[f.pc as usize], function: f.function, pc: f.pc, mask: f.mask };
             let base = f.base;
             self.warp.fragments[at].pc += 1;
+            self.enter_base(now, base);
             if let Action::Barrier(barrier) = &now.instruction.action
                 && !matches!(barrier.kind, BarrierKind::Sync | BarrierKind::Arrive)
             {
-                let counts = self.core.context.program.functions[now.function as usize].registers;
-                self.warp.registers.enter(base, counts);
                 self.write_reduction(now, barrier.kind, result);
             }
             if O::ACTIVE {

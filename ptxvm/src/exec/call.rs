@@ -20,7 +20,7 @@ const MOST_CALLS: u32 = 1024;
 
 /// The place after so many bytes where the next frame begins.
 pub(super) fn aligned(bytes: u32) -> u32 {
-    bytes.next_multiple_of(FRAME_ALIGN)
+    bytes.checked_next_multiple_of(FRAME_ALIGN).unwrap_or(u32::MAX)
 }
 
 impl<'a, O: Observer> Step<'_, 'a, O> {

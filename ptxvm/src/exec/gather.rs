@@ -13,7 +13,7 @@ use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, State};
 use crate::observe::{Halt, Observer, Sync};
 use crate::program::{Action, Instruction, Members};
-use crate::registers::LANES;
+use crate::registers::{Base, LANES};
 
 /// Whether two fragments' instructions are the same exchange.
 fn same_operation(a: &Instruction, b: &Instruction) -> bool {
@@ -90,7 +90,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
     /// All members are in one fragment.
     fn together(&mut self, f: &mut Fragment, now: Now<'a>) -> Stepped<Turn> {
         if let Action::Barrier(_) = now.instruction.action {
-            let waits = self.arrive_at_barrier(&[now])?;
+            let waits = self.arrive_at_barrier(&[(now, f.base)])?;
             return Ok(match waits {
                 None => Turn::Next,
                 Some(id) => self.park(f, State::Barrier(id)),
@@ -224,20 +224,19 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         if let Some(members) = members {
             self.check_exited(first, members);
         }
+        let bases: Vec<Base> = came.iter().map(|&at| self.warp.fragments[at].base).collect();
+        let with_bases = |nows: Vec<Now<'a>>| nows.into_iter().zip(bases).collect::<Vec<_>>();
         let mut state = State::Ready;
-        let front = self.warp.fragments[came[0]].clone();
-        self.enter_window(&front);
+        self.enter_base(first, base);
         if let Action::Barrier(_) = first.instruction.action {
-            let parts = if same { vec![Now { mask, ..first }] } else { nows };
+            let parts = if same { vec![(Now { mask, ..first }, base)] } else { with_bases(nows) };
             if let Some(id) = self.arrive_at_barrier(&parts)? {
                 state = State::Barrier(id);
             }
         } else if same || matches!(first.instruction.action, Action::WarpBarrier { .. }) {
             self.exchange(Now { mask, ..first })?;
         } else {
-            let bases = came.iter().map(|&at| self.warp.fragments[at].base);
-            let parts: Vec<_> = nows.into_iter().zip(bases).collect();
-            self.exchange_apart(&parts);
+            self.exchange_apart(&with_bases(nows));
         }
         let waits = state != State::Ready;
         for &at in came {

@@ -29,11 +29,11 @@ struct Arguments<'c, 'a> {
 
 impl Arguments<'_, '_> {
     fn next(&mut self, bytes: u64) -> Result<u64, HostError> {
-        self.at = self.at.next_multiple_of(bytes);
+        self.at = self.at.checked_next_multiple_of(bytes).unwrap_or(self.at);
         let mut value = [0; 8];
         self.call.read(self.at, &mut value[..bytes as usize])?;
-        self.at += bytes;
-        self.count += 1;
+        self.at = self.at.wrapping_add(bytes);
+        self.count = self.count.saturating_add(1);
         Ok(u64::from_le_bytes(value))
     }
 }

@@ -63,6 +63,25 @@ fn lanes_in_different_functions_meet() {
     kernel(1, declarations, &body, 1, 32).expect(&[vec![0; 32]], &expected);
 }
 
+/// A barrier of the block in each of two functions whose registers lie differently: without `.aligned` it is one arrival.
+#[test]
+fn lanes_in_different_functions_come_to_one_barrier() {
+    let declarations = "
+        .func (.param .b32 r) low(.param .b32 n) { .reg .pred %q; .reg .b32 %x<9>; ld.param.u32 %x1, [n];
+            setp.lt.u32 %q, %x1, 4; barrier.red.popc.u32 %x2, 3, %q; st.param.b32 [r], %x2; ret; }
+        .func (.param .b32 r) high(.param .b32 n) { .reg .pred %q<4>; .reg .b32 %x<40>; ld.param.u32 %x31, [n];
+            add.u32 %x32, %x31, 1; add.u32 %x33, %x32, %x31; setp.eq.u32 %q3, %x33, 61;
+            barrier.red.popc.u32 %x34, 3, %q3; add.u32 %x34, %x34, 100; st.param.b32 [r], %x34; ret; }";
+    let body = format!(
+        "setp.lt.u32 %p1, %r4, 16; @%p1 bra LOW; {} bra DONE; LOW: {} DONE: {STORE}",
+        call("high", "%r4"),
+        call("low", "%r4")
+    );
+    // Lanes 0 to 3 and lane 30 of two warps.
+    let expected: Vec<u32> = (0..64).map(|n| if n % 32 < 16 { 10 } else { 110 }).collect();
+    kernel(1, declarations, &body, 1, 64).expect(&[vec![0; 64]], &expected);
+}
+
 /// A returning guard in a callee: some lanes return early, all meet behind the call.
 #[test]
 fn some_lanes_return_early() {

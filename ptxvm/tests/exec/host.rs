@@ -45,6 +45,20 @@ fn printf_prints_as_c_does() {
     assert_eq!(printed("<%6s|%-4c|%.0d>", text), "<  warp|!   |9>");
 }
 
+/// A format or arguments at addresses that are none: an error, whatever the number.
+#[test]
+fn printf_of_wild_addresses_is_a_fault() {
+    for address in ["0", "-1", "0xfffffffffffffffd", "0x7f0000000000"] {
+        let declarations = format!("{VPRINTF} {}", string("text", "%d %s"));
+        let body = format!(
+            "mov.u64 %rd32, text; cvta.global.u64 %rd33, %rd32; mov.u64 %rd31, {address};
+            {{ .param .b64 a; .param .b64 b; .param .b32 c; st.param.b64 [a], %rd33; st.param.b64 [b], %rd31;
+            call.uni (c), vprintf, (a, b); }} ret;"
+        );
+        kernel(0, &declarations, &body, 1, 1).expect_failure(&[], |error| matches!(error, ExecError::Fault { .. }));
+    }
+}
+
 #[test]
 fn an_assertion_fails_with_its_words() {
     let declarations = format!(
