@@ -155,17 +155,7 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         let operation = Operation { op: atomic.op, ty: atomic.ty, flush: global };
         exchange.wrote = 0;
         match target.space {
-            Space::Generic | Space::Global => {
-                self.check_each(now, target, mask, (bytes, true))?;
-                let context = self.core.context;
-                for lane in super::lanes(mask) {
-                    let address = target.addresses[lane];
-                    let _whole = (bytes > 4).then(|| context.memory.lock(address));
-                    if let Ok((allocation, offset)) = self.core.cache.one(context, address, bytes, true) {
-                        exchange.global(operation, lane, allocation, offset);
-                    }
-                }
-            }
+            Space::Generic | Space::Global => self.exchange_global(now, operation, target, mask, exchange)?,
             Space::Shared => {
                 let size = self.block.shared_bytes;
                 let (offsets, _) = self.in_window(now, target, mask, (bytes, true), size)?;
@@ -188,34 +178,68 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         }
         Ok(())
     }
+
+    fn exchange_global(
+        &mut self,
+        now: Now<'a>,
+        operation: Operation,
+        target: &Target,
+        mask: u32,
+        exchange: &mut Exchange,
+    ) -> Stepped<()> {
+        let (context, bytes) = (self.core.context, operation.ty.bytes());
+        if bytes <= 4
+            && let Some(span) = self.core.cache.span(context, &target.addresses, mask, bytes, true)
+            && let Ok(page) = self.core.cache.page(&span, true)
+        {
+            let words = page.words();
+            for lane in super::lanes(mask) {
+                let offset = span.offsets[lane];
+                exchange.word(operation, lane, &words[offset as usize / 4], offset);
+            }
+            return Ok(());
+        }
+        self.check_each(now, target, mask, (bytes, true))?;
+        for lane in super::lanes(mask) {
+            let address = target.addresses[lane];
+            let _whole = (bytes > 4).then(|| context.memory.lock(address));
+            let Ok((allocation, offset)) = self.core.cache.one(context, address, bytes, true) else { continue };
+            if bytes > 4 {
+                exchange.two_words(operation, lane, allocation, offset);
+            } else {
+                exchange.word(operation, lane, allocation.word(offset & !3), offset as u32);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Exchange {
-    fn global(&mut self, operation: Operation, lane: usize, allocation: &Allocation, offset: u64) {
+    /// At a word, or a half of it.
+    #[inline(always)]
+    fn word(&mut self, operation: Operation, lane: usize, word: &AtomicU32, offset: u32) {
         let (b, c) = (self.b[lane], self.c[lane]);
+        let shift = offset % 4 * 8;
+        let keep = if operation.ty.bytes() == 4 { 0 } else { !(0xffff << shift) };
+        let part = |word: u32| u64::from((word & !keep) >> shift);
         let mut wrote = false;
-        self.old[lane] = match operation.ty.bytes() {
-            8 => {
-                let old = allocation.load_u64(offset);
-                if let Some(new) = operation.apply(old, b, c) {
-                    wrote = true;
-                    allocation.store_u64(offset, new);
-                }
-                old
-            }
-            bytes => {
-                let shift = offset as u32 % 4 * 8;
-                let keep = if bytes == 4 { 0 } else { !(0xffff << shift) };
-                let part = |word: u32| u64::from((word & !keep) >> shift);
-                let old = update(allocation.word(offset & !3), |word| {
-                    let new = operation.apply(part(word), b, c).map(|new| (word & keep) | (new as u32) << shift);
-                    wrote = new.is_some();
-                    new
-                });
-                part(old)
-            }
-        };
+        let old = update(word, |word| {
+            let new = operation.apply(part(word), b, c).map(|new| (word & keep) | (new as u32) << shift);
+            wrote = new.is_some();
+            new
+        });
+        self.old[lane] = part(old);
         self.wrote |= u32::from(wrote) << lane;
+    }
+
+    /// At two words, whose lock is held.
+    fn two_words(&mut self, operation: Operation, lane: usize, allocation: &Allocation, offset: u64) {
+        let old = allocation.load_u64(offset);
+        self.old[lane] = old;
+        if let Some(new) = operation.apply(old, self.b[lane], self.c[lane]) {
+            self.wrote |= 1 << lane;
+            allocation.store_u64(offset, new);
+        }
     }
 
     fn shared(&mut self, operation: Operation, lane: usize, words: &[std::cell::Cell<u32>], offset: u32) {

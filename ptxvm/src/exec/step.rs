@@ -6,7 +6,7 @@ use super::error::ExecError;
 use super::warp::{Fragment, State, Warp};
 use super::worker::Core;
 use crate::observe::{At, Halt, Observer};
-use crate::program::{Action, Branch, Function, Instruction, Order};
+use crate::program::{Action, Branch, Function, Instruction, LaneFn, Order};
 
 /// What a strong access costs of a turn more than an instruction: who spins should let others run.
 const STRONG_COST: u32 = 24;
@@ -59,7 +59,6 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
     /// The same; what it ran before it failed counts too.
     fn run_counted(&mut self, mut f: Fragment, budget: u32, ran: &mut u32) -> Stepped<()> {
         let context = self.core.context;
-        let settings = &context.options.settings;
         let mut code: &'a [Instruction] = &context.program.functions[f.function as usize].code;
         let mut stop = self.warp.joins.stop(&f);
         self.enter_window(&f);
@@ -86,27 +85,12 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
                 stop = self.warp.joins.stop(&f);
                 continue;
             };
-            let mask = match instruction.guard {
-                None => f.mask,
-                Some((slot, negated)) => {
-                    if O::ACTIVE {
-                        self.guarded(Now { instruction, function: f.function, pc: f.pc, mask: f.mask });
-                    }
-                    let value = self.warp.registers.predicate(slot);
-                    f.mask & if negated { !value } else { value }
-                }
-            };
+            let mask = self.guard(&f, instruction);
             let now = Now { instruction, function: f.function, pc: f.pc, mask };
             match &instruction.action {
                 Action::Lanes(run) => {
-                    if O::ACTIVE && mask != 0 {
-                        self.before(now);
-                    }
                     if mask != 0 {
-                        run(&mut self.warp.registers, &instruction.operands, mask, settings);
-                    }
-                    if O::ACTIVE && mask != 0 {
-                        self.after(now);
+                        self.compute(*run, now);
                     }
                     f.pc += 1;
                 }
@@ -132,6 +116,31 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
         }
         self.warp.fragments.push(f);
         Ok(())
+    }
+
+    /// Registers to registers.
+    #[inline(always)]
+    fn compute(&mut self, run: LaneFn, now: Now<'a>) {
+        if O::ACTIVE {
+            self.before(now);
+        }
+        let settings = &self.core.context.options.settings;
+        run(&mut self.warp.registers, &now.instruction.operands, now.mask, settings);
+        if O::ACTIVE {
+            self.after(now);
+        }
+    }
+
+    /// The lanes of a fragment that execute an instruction.
+    #[inline(always)]
+    fn guard(&mut self, f: &Fragment, instruction: &'a Instruction) -> u32 {
+        let Some((slot, negated)) = instruction.guard else { return f.mask };
+        if O::ACTIVE {
+            let at = self.at(Now { instruction, function: f.function, pc: f.pc, mask: f.mask });
+            self.core.observer.guarded(&at, &self.warp.registers);
+        }
+        let value = self.warp.registers.predicate(slot);
+        f.mask & if negated { !value } else { value }
     }
 
     /// Everything but arithmetic and branches.
@@ -202,12 +211,6 @@ impl<'a, O: Observer> Step<'_, 'a, O> {
             warp: self.number,
             mask: now.mask,
         }
-    }
-
-    /// Tells the observer of an instruction with a guard.
-    fn guarded(&mut self, now: Now<'a>) {
-        let at = self.at(now);
-        self.core.observer.guarded(&at, &self.warp.registers);
     }
 
     /// Tells the observer of an instruction that begins.
