@@ -5,6 +5,7 @@ mod bad_jobs;
 mod check;
 #[path = "../command/mod.rs"]
 mod command;
+mod profile;
 mod reports;
 
 use std::path::{Path, PathBuf};

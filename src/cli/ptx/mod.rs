@@ -1,8 +1,9 @@
-//! `warpweft ptx`: PTX on the software GPU. `check` compiles it, `run` runs kernels under checks.
+//! `warpweft ptx`: PTX on the software GPU. `check` compiles it, `run` runs kernels under checks, `profile` counts what they cost.
 
 mod check;
 mod flags;
 mod job;
+mod profile;
 mod run;
 mod scalar;
 mod session;
@@ -23,6 +24,7 @@ pub(crate) fn command() -> Command {
         .subcommand_required(true)
         .subcommand(check::Flags::augment_args(Command::new("check")))
         .subcommand(flags::Flags::augment_args(Command::new("run")))
+        .subcommand(profile::Flags::augment_args(Command::new("profile")))
 }
 
 /// Does what was asked.
@@ -30,6 +32,7 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
     match matches.subcommand() {
         Some(("check", matches)) => check::main(&from(matches)?),
         Some(("run", matches)) => run::main(&from(matches)?),
+        Some(("profile", matches)) => profile::main(&from(matches)?),
         _ => Err(Stop::usage("ptx: which command is missing; `--help` lists them")),
     }
 }

@@ -11,28 +11,14 @@ use super::{compile_failed, print_json};
 use crate::cli::stop::Stop;
 
 pub(super) fn main(flags: &Flags) -> Result<(), Stop> {
-    let refused = |why: Refused, module: &std::path::Path| match why {
-        Refused::Sentence(sentence) => {
-            if flags.json {
-                let _ = print_json(&json!({"status": 2, "error": sentence}));
-            }
-            Stop::Usage(sentence)
-        }
-        Refused::Compile(error) => {
-            if flags.json {
-                let _ = print_json(&json!({"status": 2, "error": error.to_string()}));
-            }
-            compile_failed(module, &error)
-        }
-    };
-    let job = flags.job().map_err(|sentence| refused(sentence.into(), "".as_ref()))?;
+    let job = flags.job().map_err(|sentence| refused(flags, sentence.into(), "".as_ref()))?;
     let module = job.folder.join(&job.module);
     let done = Session::open(&job, &flags.replay()).and_then(|session| {
         let runs = session.run()?;
         session.dump()?;
         Ok(runs)
     });
-    let runs = done.map_err(|why| refused(why, &module))?;
+    let runs = done.map_err(|why| refused(flags, why, &module))?;
     let errors: usize = runs.iter().map(Run::errors).sum();
     let skipped: Vec<&str> = job.launches[runs.len()..].iter().map(|launch| launch.kernel.as_str()).collect();
     if flags.json {
@@ -41,6 +27,25 @@ pub(super) fn main(flags: &Flags) -> Result<(), Stop> {
         text_of(&runs, &skipped)?;
     }
     if errors > 0 { Err(Stop::Reported(1)) } else { Ok(()) }
+}
+
+/// A job that cannot be done, as text and, where it was asked for, as JSON.
+pub(super) fn refused(flags: &Flags, why: Refused, module: &std::path::Path) -> Stop {
+    let tell = |error: String| {
+        if flags.json {
+            let _ = print_json(&json!({"status": 2, "error": error}));
+        }
+    };
+    match why {
+        Refused::Sentence(sentence) => {
+            tell(sentence.clone());
+            Stop::Usage(sentence)
+        }
+        Refused::Compile(error) => {
+            tell(error.to_string());
+            compile_failed(module, &error)
+        }
+    }
 }
 
 fn text_of(runs: &[Run], skipped: &[&str]) -> Result<(), Stop> {

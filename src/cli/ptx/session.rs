@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use warpweft::device::ptxvm::memory::AddressSpace;
 use warpweft::device::ptxvm::observe::check::Selection;
+use warpweft::device::ptxvm::system::Launch as LaunchOf;
 use warpweft::device::ptxvm::system::{Argument, Device, DeviceOptions, Module, Pointer, Run, SystemError, Value};
 
 use super::job::{Job, Launch, Param, Target};
@@ -101,6 +102,14 @@ impl<'a> Session<'a> {
 
     /// Runs all launches in order, until one fails. All are checked before the first runs.
     pub(super) fn run(&self) -> Result<Vec<Run>, Refused> {
+        self.run_each(LaunchOf::run)
+    }
+
+    /// The same, each launch done by `perform`.
+    pub(super) fn run_each(
+        &self,
+        mut perform: impl FnMut(LaunchOf) -> Result<Run, SystemError>,
+    ) -> Result<Vec<Run>, Refused> {
         let described = self.job.launches.iter().enumerate().map(|(at, launch)| {
             let place =
                 |error: String| if self.job.launches.len() == 1 { error } else { format!("launches[{at}]: {error}") };
@@ -111,7 +120,7 @@ impl<'a> Session<'a> {
         let described: Vec<_> = described.collect::<Result<_, String>>()?;
         let mut runs = Vec::new();
         for launch in described {
-            let run = launch.run()?;
+            let run = perform(launch)?;
             let failed = run.failure().is_some();
             runs.push(run);
             if failed {
@@ -121,7 +130,7 @@ impl<'a> Session<'a> {
         Ok(runs)
     }
 
-    fn describe(&self, launch: &Launch) -> Result<warpweft::device::ptxvm::system::Launch, String> {
+    fn describe(&self, launch: &Launch) -> Result<LaunchOf, String> {
         let name = if launch.kernel.is_empty() { self.only_kernel()? } else { launch.kernel.clone() };
         let kernel = self.module.kernel(&name).map_err(|error| error.to_string())?;
         let start = kernel.launch(launch.grid, launch.block).shared(launch.shared).cluster(launch.cluster);
