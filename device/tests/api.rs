@@ -42,8 +42,9 @@ fn regions_are_checked_and_split() {
 #[test]
 fn a_device_that_is_not_there_says_what_was_looked_for() {
     let software = if cfg!(feature = "software") { "`x` is not a device number" } else { "a `software` backend" };
+    let cuda = if cfg!(feature = "cuda") { "`x` is not a device number" } else { "a `cuda` backend in this build" };
     for (name, part) in [
-        ("cuda:0", "a `cuda` backend in this build"),
+        ("cuda:x", cuda),
         ("software:x", software),
         ("tpu", "`tpu` is no kind"),
         ("cpu:x", "`x` is not a thread count"),

@@ -140,11 +140,13 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: {}: {} [{}]", self.severity, self.check, self.message, self.kind)?;
         write!(out, "\n    kernel `{}`, {}", self.kernel, self.place)?;
-        if let Some(address) = self.address {
-            write!(out, "\n    address {address:#x}")?;
-        }
-        if let Some(allocation) = &self.allocation {
-            write!(out, "{} {allocation}", if self.address.is_some() { "," } else { "\n   " })?;
+        // Many messages name the allocation themselves.
+        let allocation = self.allocation.as_deref().filter(|words| !self.message.contains(words));
+        match (self.address, allocation) {
+            (Some(address), Some(words)) => write!(out, "\n    address {address:#x}, {words}")?,
+            (Some(address), None) => write!(out, "\n    address {address:#x}")?,
+            (None, Some(words)) => write!(out, "\n    {words}")?,
+            (None, None) => {}
         }
         for (what, place) in &self.related {
             write!(out, "\n    {what}: {place}")?;

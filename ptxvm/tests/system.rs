@@ -343,3 +343,52 @@ fn an_address_depends_on_the_calls_alone() {
     };
     assert_eq!(addresses(), addresses());
 }
+
+/// Numbers that look random.
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn whatever_is_launched_ends_in_a_run_or_an_error() {
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let device = device();
+    let module = device.load(PTX).unwrap();
+    let names: Vec<String> = module.kernels().map(|function| function.name.clone()).collect();
+    let buffer = device.upload(&[0u8; 4096]).unwrap();
+    let (mut runs, mut refused) = (0, 0);
+    for _ in 0..1500 {
+        let mut next = |below: u64| random(&mut state) % below;
+        let kernel = module.kernel(&names[next(names.len() as u64) as usize]).unwrap();
+        let extents = [0, 1, 1, 2, 3, 33, 1024, 65_536, u32::MAX];
+        let mut extent = || {
+            let most = if next(4) == 0 { 9 } else { 5 };
+            extents[next(most) as usize].max(u32::from(next(8) > 0))
+        };
+        let (grid, block) = ([extent(), extent(), extent()], [extent(), extent(), extent()]);
+        let mut launch = kernel.launch(grid, block).limit(1 + next(3000)).seed(next(u64::MAX));
+        launch = launch.shared([0, 0, 16, 200_000, u32::MAX][next(5) as usize]);
+        launch = launch.check(if next(2) == 0 { Checks::ALL } else { Checks::NONE });
+        let wanted = kernel.function().params.len() as u64;
+        let given = if next(10) == 0 { next(6) } else { wanted };
+        for at in 0..given {
+            let bytes = kernel.function().params.get(at as usize).map_or(8, |param| u64::from(param.bytes));
+            let near = buffer.address() + next(5000);
+            launch = match next(4) {
+                0 => launch.arg(Pointer([near, 0, u64::MAX, 0x7f00_0000_0000, 0x7f10_0000_0010][next(5) as usize])),
+                1 => launch.arg(near as u32),
+                2 => launch.arg(f32::from_bits(near as u32)),
+                _ => launch.arg((0..bytes).map(|_| next(256) as u8).collect::<Vec<u8>>().as_slice()),
+            };
+        }
+        match launch.run() {
+            Ok(_) => runs += 1,
+            Err(_) => refused += 1,
+        }
+        device.clear_error();
+    }
+    assert!(runs > 100 && refused > 100, "{runs} runs, {refused} refused");
+}

@@ -20,6 +20,34 @@ fn reported(arguments: &[&str], check: &str) -> Value {
     found.unwrap_or_else(|| panic!("{check} says nothing: {value:#}")).clone()
 }
 
+const SAXPY: [&str; 4] = ["--kernel", "saxpy", "--block", "128"];
+
+#[test]
+fn an_access_past_a_buffer() {
+    let arguments = [&SAXPY[..], &["--arg", "x=buf:508=zero", "--arg", "buf:512=zero", "--arg", "f32:1"]].concat();
+    let report = reported(&arguments, "memcheck");
+    assert_eq!((&report["place"]["lanes"], &report["place"]["warp"]), (&json!([31]), &json!(3)));
+    assert_eq!(report["place"]["instruction"], "ld.global.f32 %f2, [%rd6];");
+    let near = report["allocation"].as_str().expect("what is near");
+    assert!(near.starts_with("0 bytes past the end of `x` (508 bytes at 0x"), "{near}");
+    let replay = report["replay"].as_str().expect("how to see it again");
+    assert!(replay.starts_with("warpweft ptx run ") && replay.contains("--arg x=buf:508=zero"), "{replay}");
+    let text = vectors(&arguments);
+    assert_eq!(text.status, Some(1));
+    assert!(text.stdout.contains("memcheck") && text.stdout.contains("`x`"), "{}", text.stdout);
+
+    // Without any check it is still an error: the kernel cannot go on.
+    reported(&[&arguments[..], &["--check", "none"]].concat(), "execution");
+}
+
+#[test]
+fn a_value_that_nobody_wrote() {
+    let arguments = [&SAXPY[..], &["--arg", "x=buf:512", "--arg", "buf:512=zero", "--arg", "f32:1"]].concat();
+    reported(&arguments, "initcheck");
+    let without = vectors(&[&arguments[..], &["--check", "memcheck,racecheck"]].concat());
+    assert_eq!(without.status, Some(0), "{}", without.stdout);
+}
+
 #[test]
 fn the_replay_of_a_report_is_the_same_report() {
     let arguments =

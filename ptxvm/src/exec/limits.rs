@@ -95,7 +95,7 @@ pub(super) fn check(launch: &Launch<'_>, host: &HostFunctions) -> Result<Extent,
     if outside(grid, MOST_BLOCKS) {
         return Err(LaunchError::Grid { grid, most: MOST_BLOCKS });
     }
-    let count = |shape: [u32; 3]| shape.iter().map(|&axis| u64::from(axis)).product::<u64>();
+    let count = |shape: [u32; 3]| shape.iter().fold(1u64, |count, &axis| count.saturating_mul(u64::from(axis)));
     let threads = count(block);
     if outside(block, MOST_BLOCK) || threads > MOST_THREADS {
         return Err(LaunchError::Block { block, most: MOST_BLOCK, all: MOST_THREADS });

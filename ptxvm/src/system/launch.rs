@@ -1,5 +1,7 @@
 //! Launches: a kernel, its shape, its arguments, and how it is run and watched.
 
+use std::sync::Arc;
+
 use super::argument::{Argument, Value, pack};
 use super::{Buffer, Kernel, LaunchOptions, Run, Stream, SystemError};
 use crate::exec::{self, Asynchrony, Divergence, Schedule};
@@ -158,7 +160,7 @@ impl Launch {
     /// As [`Launch::run`].
     pub fn observe<O: Observer>(self, observer: &mut O) -> Result<Run, SystemError> {
         let params = self.prepare()?;
-        self.execute(&params, observer)
+        self.execute(&params, observer, false)
     }
 
     /// The parameters' bytes, if all is well.
@@ -197,26 +199,27 @@ impl Launch {
 
     fn perform(&self, params: &[u8]) -> Result<Run, SystemError> {
         if self.options.checks == Selection::NONE {
-            return self.execute(params, &mut Nobody);
+            return self.execute(params, &mut Nobody, false);
         }
-        let mut checks = Checks::new(self.options.checks, self.replay_words());
-        self.execute(params, &mut checks)
+        let memory = Arc::clone(self.kernel.module().device().memory());
+        let mut checks = Checks::new(self.options.checks, self.replay_words()).watching(memory);
+        self.execute(params, &mut checks, self.options.checks.has(Check::Initcheck))
     }
 
     fn replay_words(&self) -> String {
         self.replay.clone().unwrap_or_else(|| self.options.to_string())
     }
 
-    fn execute<O: Observer>(&self, params: &[u8], observer: &mut O) -> Result<Run, SystemError> {
+    /// `entered` is whether the observer enters in memory which bytes the kernel gives a value.
+    fn execute<O: Observer>(&self, params: &[u8], observer: &mut O, entered: bool) -> Result<Run, SystemError> {
         let device = self.kernel.module().device();
         device.check()?;
         let system = device.system();
-        let watched = O::ACTIVE && self.options.checks.has(Check::Initcheck);
         let mut options = self.options.exec;
         options.settings.seed = options.seed;
         let launch = self.described(params, system.next_grid());
         let outcome = exec::run(&launch, device.memory(), &system.host_functions(), &options, observer)?;
-        if !watched {
+        if !entered {
             device.memory().assume_defined();
         }
         let run = Run::new(&launch, outcome, observer.take_reports(), O::ACTIVE, self.replay_words());

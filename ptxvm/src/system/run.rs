@@ -109,7 +109,9 @@ impl fmt::Display for Run {
         let ([gx, gy, gz], [bx, by, bz]) = (self.grid, self.block);
         write!(out, "kernel `{}`, {gx}x{gy}x{gz} blocks of {bx}x{by}x{bz} threads: ", self.kernel)?;
         let ended = if self.failure.is_some() { "stopped after" } else { "ran" };
-        write!(out, "{ended} {} warp instructions, {} errors", self.warp_instructions, self.errors())?;
+        let errors = self.errors();
+        let plural = if errors == 1 { "" } else { "s" };
+        write!(out, "{ended} {} warp instructions, {errors} error{plural}", self.warp_instructions)?;
         for report in &self.reports {
             write!(out, "\n{report}")?;
         }

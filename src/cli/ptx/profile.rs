@@ -13,6 +13,7 @@ use crate::cli::stop::Stop;
 /// Runs kernels as `ptx run` does, without checks, and prints the counters of each launch: sectors of global memory, bank
 /// conflicts, the instruction mix, and the least time on a named GPU. Status 0, or 1 where a kernel failed.
 #[derive(Clone, Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Flags {
     #[command(flatten)]
     run: super::flags::Flags,
