@@ -38,6 +38,8 @@ pub(super) struct Body<'m, 't> {
     pub(super) returns: Option<(u32, u32)>,
     /// `.reg` values that it returns: register, type, offset in the frame.
     pub(super) returned: Vec<(u16, Type, u32)>,
+    /// Copies in the frame of parameters whose address is taken: offset of the parameter, offset in the frame.
+    pub(super) shadows: Vec<(u32, u32)>,
     /// The frame's next free byte, and its most.
     frame: u32,
     pub(super) frame_bytes: u32,
@@ -69,6 +71,7 @@ impl<'m, 't> Body<'m, 't> {
             params: Vec::new(),
             returns: None,
             returned: Vec::new(),
+            shadows: Vec::new(),
             frame: 0,
             frame_bytes: 0,
             loc: (0, 0),
@@ -80,7 +83,7 @@ impl<'m, 't> Body<'m, 't> {
     /// Lowers everything.
     pub(super) fn run(&mut self, statements: &'t [Statement]) {
         self.scopes.enter();
-        self.signature();
+        self.signature(statements);
         self.block(statements);
         // A body may end without `ret`: its last threads then end.
         if self.falls_off() || self.labels.contains(&Some(self.code.len() as u32)) {
@@ -114,7 +117,7 @@ impl<'m, 't> Body<'m, 't> {
     }
 
     /// Parameters and returned values become names; `.reg` ones are read from the call's arguments.
-    fn signature(&mut self) {
+    fn signature(&mut self, statements: &[Statement]) {
         let (params, bytes) = layout::params(&self.tree.params, self.errors);
         self.check_signature(bytes);
         self.site.line = self.errors.line(self.tree.name.span.start);
@@ -132,6 +135,9 @@ impl<'m, 't> Body<'m, 't> {
                 false => Symbol::FunctionParam(place.offset),
             };
             self.declare(&param.name, Entity::Memory(symbol, place.bytes));
+            if !tree.entry && super::calls::address_taken(statements, &param.name.text) {
+                self.shadow(place);
+            }
         }
         self.params = params;
         let (returns, bytes) = layout::params(&tree.returns, self.errors);
@@ -168,8 +174,8 @@ impl<'m, 't> Body<'m, 't> {
             self.errors.push(at, Wrong::Unsupported("several returned values must be `.reg`"));
         }
         let most = if self.module.tree.version < Version(8, 1) { 4352 } else { 32764 };
-        if tree.entry && u64::from(bytes) > most {
-            let (what, value) = ("the parameter space of a kernel in bytes", u64::from(bytes));
+        if u64::from(bytes) > most {
+            let (what, value) = ("the parameter space of a function in bytes", u64::from(bytes));
             self.errors.push(at, Wrong::TooMuch { what, value, most });
         }
         let shared = u64::from(self.module.shared.of(self.index).0);

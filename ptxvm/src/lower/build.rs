@@ -37,7 +37,12 @@ impl<'t> Body<'_, 't> {
             return;
         }
         let mut gathered = std::mem::take(&mut self.gathered);
-        if let Some(action) = self.action(decoded, instruction, &mut gathered, guard) {
+        let errors = self.errors.count();
+        let action = self.action(decoded, instruction, &mut gathered, guard);
+        if action.is_none() && self.errors.count() == errors {
+            self.errors.push(instruction.span.start, Wrong::Unsupported("these operands cannot be lowered"));
+        }
+        if let Some(action) = action {
             if matches!(action, Action::Return) {
                 self.store_returned_guarded(guard);
             }
@@ -216,7 +221,10 @@ impl<'t> Body<'_, 't> {
 
     /// The labels of a `.branchtargets` list.
     fn targets(&mut self, operand: &Operand) -> Option<Box<[u32]>> {
-        let OperandKind::Name(name) = &operand.kind else { return None };
+        let OperandKind::Name(name) = &operand.kind else {
+            self.errors.push(operand.span.start, Wrong::Unsupported("`brx.idx` takes the name of a list of targets"));
+            return None;
+        };
         match self.scopes.find(name) {
             Some(Found::Entity(Entity::Targets(names))) => names
                 .iter()

@@ -9,9 +9,9 @@ use super::layout;
 use super::module::Code;
 use super::names::{Entity, Found, Symbol};
 use super::spelling::Decoded;
-use crate::program::{Access, Action, Address, AddressBase, Bank, Call, Callee, OperandSlot, Order};
+use crate::program::{Access, Action, Address, AddressBase, Bank, Call, Callee, OperandSlot, Order, Param};
 use crate::table::Role;
-use crate::text::tree::{self, Instruction, Operand, OperandKind};
+use crate::text::tree::{self, Instruction, Operand, OperandKind, Statement};
 use crate::types::{Space, Type};
 
 impl<'t> Body<'_, 't> {
@@ -139,7 +139,7 @@ impl<'t> Body<'_, 't> {
         self.gathered.slots.clear();
         self.value(operand, param.ty, place)?;
         let (slot, _) = self.gathered.slots.pop()?;
-        let offset = self.reserve(expected, expected.next_power_of_two().clamp(1, 16));
+        let offset = self.reserve(expected, expected.clamp(1, 16).next_power_of_two());
         self.frame_access(slot, param.ty, frame(offset), Role::Source, guard)?;
         Some(offset)
     }
@@ -164,6 +164,25 @@ impl<'t> Body<'_, 't> {
             None => {
                 self.unknown::<()>(name, operand);
             }
+        }
+    }
+
+    /// Copies a parameter whose address is taken to the frame: the address is a local one, as the ISA has it.
+    pub(super) fn shadow(&mut self, param: &Param) {
+        let base = self.reserve(param.bytes, param.align);
+        self.shadows.push((param.offset, base));
+        let mut at = 0;
+        while at < param.bytes {
+            let ty = match (param.bytes - at, param.align) {
+                (8.., 8..) => Type::B64,
+                (4.., 4..) => Type::B32,
+                (2.., 2..) => Type::B16,
+                _ => Type::B8,
+            };
+            let register = self.pool.fresh(Bank::of(ty));
+            self.load_argument(register, ty, param.offset + at);
+            self.frame_access(register, ty, frame(base + at), Role::Source, None);
+            at += ty.bytes();
         }
     }
 
@@ -225,6 +244,20 @@ impl<'t> Body<'_, 't> {
         self.push(&decoded, action, &[(slot, shape)], guard);
         Some(())
     }
+}
+
+/// Whether statements take the address of a parameter.
+pub(super) fn address_taken(statements: &[Statement], param: &str) -> bool {
+    statements.iter().any(|statement| match statement {
+        Statement::Scope(inner) => address_taken(inner, param),
+        Statement::Instruction(instruction) if matches!(instruction.name.text.as_str(), "mov" | "cvta") => {
+            instruction.operands.iter().any(|operand| match &operand.kind {
+                OperandKind::Name(name) | OperandKind::Offset(name, _) => name == param,
+                _ => false,
+            })
+        }
+        _ => false,
+    })
 }
 
 /// A place in the frame's local memory.

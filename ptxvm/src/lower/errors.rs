@@ -151,6 +151,11 @@ impl<'t> Errors<'t> {
         self.problems.len() >= MOST_PROBLEMS
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.problems.len()
+    }
+
     /// Whether there are any.
     pub(super) fn any(&self) -> bool {
         !self.problems.is_empty()

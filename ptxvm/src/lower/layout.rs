@@ -68,7 +68,7 @@ pub(super) fn initialise(
     }
     for (index, element) in variable.init.iter().enumerate() {
         match element {
-            Initializer::Integer(value) if variable.ty.kind() != Kind::Float => {
+            Initializer::Integer(value) if variable.ty.kind() != Kind::Float && width <= 16 => {
                 bytes.extend_from_slice(&value.to_le_bytes()[..width]);
             }
             Initializer::Float(bits) if floats(variable.ty) => {

@@ -219,9 +219,9 @@ impl<'t> Body<'_, 't> {
                 self.refuse("mov", "the address of a function is taken: indirect calls do not run");
                 return Some(self.pool.constant(bank, 0));
             }
-            Symbol::FunctionParam(_) => {
-                self.refuse("mov", "the address of a device function's parameter is taken");
-                return Some(self.pool.constant(bank, 0));
+            Symbol::FunctionParam(start) => {
+                let shadow = self.shadows.iter().find(|(of, _)| *of == start)?.1;
+                self.pool.local(u32::try_from(fixed(shadow)).ok()?)
             }
             Symbol::Opaque | Symbol::Frame(..) => {
                 self.refuse("mov", "textures and surfaces do not run on this device");

@@ -1,4 +1,4 @@
-//! Mutated PTX never makes the parser panic, and every error says where it is.
+//! Mutated PTX never makes the parser or the checker panic, and every error says where it is.
 //!
 //! Each execution has a number and depends on nothing else, so a failure is replayed by its number alone:
 //! `WARPWEFT_FUZZ=17,1` runs execution 17 only. Without it 20,000 run, and a million with the feature `long-tests`.
@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use mutate::{Corpus, Random};
+use warpweft_ptxvm::lower::compile;
 use warpweft_ptxvm::text::{Position, parse};
 
 const SEEDS: &[(&str, &str)] = &[
@@ -51,12 +52,24 @@ fn mutated_text_never_panics() {
 /// The whole way of a text; whether it parses.
 fn execute(text: &str) -> bool {
     match parse(text) {
-        Ok(_) => true,
+        Ok(_) => {
+            checked(text);
+            true
+        }
         Err(error) => {
             inside(text, &error.position);
             assert!(error.to_string().contains(&format!("line {}", error.position.line)));
             false
         }
+    }
+}
+
+/// Checks and lowers a text that parses: no panic, and every finding has its place.
+fn checked(text: &str) {
+    let Err(error) = compile(text) else { return };
+    for problem in &error.problems {
+        let line = text.split('\n').nth(problem.line as usize - 1).expect("the line exists");
+        assert!(problem.column >= 1 && problem.column as usize <= line.len() + 1, "{problem}");
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod corpus;
 mod lowered;
+mod run;
 mod table;
 
 use warpweft_ptxvm::lower;
