@@ -20,6 +20,8 @@ pub(crate) enum Expectation {
     Accepted(Acceptance),
     /// The kernel is stopped, by an instruction that says so.
     Stops,
+    /// It does not run: the launch is refused, and the form is named.
+    Refused,
     /// Whole buffers: the index of the argument and its bytes after the launch.
     Buffers(Vec<(usize, Vec<u8>)>),
 }
@@ -59,7 +61,7 @@ impl Case {
     pub(crate) fn results(&self) -> usize {
         match &self.expected {
             Expectation::Buffers(buffers) => buffers.iter().map(|(_, bytes)| bytes.len() / 4).sum(),
-            Expectation::Stops => 1,
+            Expectation::Stops | Expectation::Refused => 1,
             _ => self.sources.len() * self.result_bits.len(),
         }
     }
@@ -355,7 +357,8 @@ pub(crate) fn required(form: &str) -> (Version, Target) {
     let target = row.target.max(Target::SM_80);
     let has = |start: &str| words.iter().any(|word| word.starts_with(start));
     let floor = match () {
-        _ if target.sm > 80 => Version(8, 0),
+        _ if has("bulk") && has("shared::cta") && !words.contains(&"bulk_group") => Version(8, 6),
+        _ if target.sm > 80 || (name == "mbarrier" && (has("release") || has("acquire"))) => Version(8, 0),
         _ if has("shared::cta") || (name.starts_with("bar") && words[0] == "cta") => Version(7, 8),
         _ if name == "cvta" && has("param") => Version(7, 7),
         _ if has("L1::") || has("L2::") => Version(7, 4),

@@ -9,6 +9,9 @@ use crate::case::Case;
 /// Forms that current kernels compiled for sm_80 use, and the ISA's types of their operations.
 pub(crate) const FORMS_80: &str = include_str!("forms-80.txt");
 
+/// Forms that only kernels compiled for sm_90a use.
+const FORMS_90: &str = include_str!("forms-90.txt");
+
 /// The forms of a list.
 pub(crate) fn listed(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -36,6 +39,13 @@ pub(crate) fn gaps(cases: &[Case]) -> Vec<String> {
             None => gaps.push(format!("{form}: listed for sm_80, and in no row of the table")),
             Some(row) if !runs(row) => gaps.push(format!("{form}: listed for sm_80, and does not run")),
             Some(_) if !tested.contains(form) => gaps.push(format!("{form}: listed for sm_80, and without a case")),
+            Some(_) => {}
+        }
+    }
+    for form in listed(FORMS_90) {
+        match row_of(form) {
+            None => gaps.push(format!("{form}: listed for sm_90a, and in no row of the table")),
+            Some(_) if !tested.contains(form) => gaps.push(format!("{form}: listed for sm_90a, and without a case")),
             Some(_) => {}
         }
     }

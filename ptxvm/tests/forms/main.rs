@@ -10,6 +10,9 @@ mod case;
 mod compare;
 mod control;
 mod coverage;
+mod exact;
+mod floats;
+mod hopper;
 mod inputs;
 mod integer;
 mod memory;
@@ -27,6 +30,8 @@ fn all_cases() -> Vec<Case> {
         bits::cases,
         compare::cases,
         control::cases,
+        floats::cases,
+        hopper::cases,
         integer::cases,
         memory::cases,
         moves::cases,
@@ -47,7 +52,7 @@ macro_rules! tests {
 }
 mod each {
     use super::*;
-    tests!(atomics, bits, compare, control, integer, memory, moves, sync, warp);
+    tests!(atomics, bits, compare, control, floats, hopper, integer, memory, moves, sync, warp);
 }
 
 #[test]
