@@ -194,7 +194,6 @@ impl Operation {
     }
 
     /// Accepts what the function says instead of the definition's bits alone.
-    #[allow(dead_code)] // for approximations
     pub(crate) fn accept(mut self, accept: impl Fn(&[u64], &[u64]) -> bool + 'static) -> Operation {
         self.accept = Some(Box::new(accept));
         self

@@ -54,21 +54,81 @@ pub(crate) fn gaps(cases: &[Case]) -> Vec<String> {
     gaps
 }
 
+/// What is tested of one row or operation.
+#[derive(Default)]
+struct Tested<'a> {
+    rows: BTreeSet<&'a str>,
+    forms: BTreeSet<&'a str>,
+    results: usize,
+}
+
 /// For each row that runs: its forms under test, and how many results are compared.
 pub(crate) fn report(cases: &[Case]) -> String {
-    let mut rows: BTreeMap<&str, (BTreeSet<&str>, usize)> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, Tested<'_>> = BTreeMap::new();
     for case in cases {
-        if let Some(row) = row_of(&case.form) {
-            let (forms, results) = rows.entry(row.text).or_default();
-            forms.insert(&case.form);
-            *results += case.results();
+        if let Some(row) = row_of(&case.form).filter(|row| runs(row)) {
+            let tested = rows.entry(row.text).or_default();
+            tested.forms.insert(&case.form);
+            tested.results += case.results();
         }
     }
-    let mut lines = String::new();
-    for row in TABLE.rows().iter().filter(|row| runs(row)) {
-        let (forms, results) = rows.get(row.text).map_or((0, 0), |(forms, results)| (forms.len(), *results));
-        let text = row.text.replace('|', "\\|");
-        lines += &format!("| `{text}` | {} | {} | {forms} | {results} |\n", row.version, row.target);
-    }
-    lines
+    let line = |(row, tested): (&&str, &Tested<'_>)| {
+        let forms: Vec<&str> = tested.forms.iter().copied().collect();
+        format!("{row}: {} results of {}\n", tested.results, forms.join(" "))
+    };
+    rows.iter().map(line).collect()
 }
+
+/// The page about the instruction set: for each operation what runs and how much of it is tested, and what does not run.
+pub(crate) fn page(cases: &[Case]) -> String {
+    let mut operations: BTreeMap<&str, Tested<'_>> = BTreeMap::new();
+    let mut refused: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in TABLE.rows() {
+        match row.build {
+            Build::Refused(reason) => {
+                refused.entry(reason).or_default().insert(row.name);
+            }
+            _ => {
+                operations.entry(row.name).or_default().rows.insert(row.text);
+            }
+        }
+    }
+    for case in cases {
+        if let Some(row) = row_of(&case.form).filter(|row| runs(row)) {
+            let tested = operations.entry(row.name).or_default();
+            tested.forms.insert(&case.form);
+            tested.results += case.results();
+        }
+    }
+    let mut page = PAGE_START.to_owned();
+    for (name, tested) in &operations {
+        page += &format!("| `{name}` | {} | {} | {} |\n", tested.rows.len(), tested.forms.len(), tested.results);
+    }
+    page += PAGE_REFUSED;
+    for (reason, names) in &refused {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        page += &format!("| {reason} | {} |\n", names.join(" "));
+    }
+    page
+}
+
+const PAGE_START: &str = "# Instruction forms of the software device
+
+Written by a test (`cargo test -p warpweft-ptxvm --test forms`), which fails where this page is not current, where a row of
+the instruction table that runs has no test, or where a form that current kernels use (`ptxvm/tests/forms/forms-80.txt`,
+`forms-90.txt`) has none. A row is an operation with its types and the modifiers it takes; a form is one spelling of it.
+Every form under test is a module of its own, whose results are compared with a definition written from the PTX ISA's text,
+and which the real ptxas assembles (`scripts/check-forms`).
+
+## What runs
+
+| operation | rows of the table | forms under test | results compared |
+| --- | ---: | ---: | ---: |
+";
+
+const PAGE_REFUSED: &str = "
+## What is parsed and typed, and refused by name at launch
+
+| why | operations |
+| --- | --- |
+";

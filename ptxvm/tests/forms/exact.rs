@@ -68,6 +68,11 @@ pub(crate) struct Finite {
 }
 
 impl Format {
+    /// So many bits of exponent and fraction.
+    pub(crate) fn of_bits(exponent: u32, fraction: u32) -> Format {
+        Format { exponent, fraction }
+    }
+
     fn bias(self) -> i32 {
         (1 << (self.exponent - 1)) - 1
     }
@@ -90,6 +95,11 @@ impl Format {
     /// The NaN that operations make: all ones but the sign.
     pub(crate) fn nan(self) -> u64 {
         self.sign() - 1
+    }
+
+    /// How many last places of a subnormal the least normal number is.
+    pub(crate) fn one_in_fraction(self) -> f64 {
+        (1u64 << self.fraction) as f64
     }
 
     /// Bits of 1.
@@ -123,6 +133,13 @@ impl Format {
         if magnitude == self.infinity() {
             return Number::Infinite(negative);
         }
+        self.finite(bits)
+    }
+
+    /// What the bits stand for where every exponent is that of numbers.
+    pub(crate) fn finite(self, bits: u64) -> Number {
+        let negative = bits & self.sign() != 0;
+        let magnitude = bits & !self.sign();
         let (exponent, fraction) = (magnitude >> self.fraction, magnitude & ((1 << self.fraction) - 1));
         let hidden = if exponent == 0 { 0 } else { 1 << self.fraction };
         let power = self.least_power() + (exponent.max(1) - 1) as i32;
@@ -136,19 +153,25 @@ impl Format {
             Number::Infinite(negative) => return self.infinity() | if negative { self.sign() } else { 0 },
             Number::Finite(value) => value,
         };
+        let bits = self.encoded(number, mode);
+        let sign = if value.negative { self.sign() } else { 0 };
+        sign | if bits - sign < self.infinity() { bits - sign } else { self.overflow(value.negative, mode) }
+    }
+
+    /// The bits of a finite number rounded, as if exponents went on for ever.
+    pub(crate) fn encoded(self, number: Number, mode: Mode) -> u64 {
+        let Number::Finite(value) = number else { return self.nan() };
         let sign = if value.negative { self.sign() } else { 0 };
         let (integer, power) = value.rounded(self.fraction as i32 + 1, self.least_power(), mode);
-        if integer == 0 {
-            return sign;
-        }
-        // Encoded as a sum, a carry out of the fraction moves into the exponent.
-        let steps = (power - self.least_power()) as u64;
-        let magnitude = if steps == 0 && integer < 1 << self.fraction {
-            integer as u64
-        } else {
-            (steps << self.fraction) + integer as u64
+        // A power that the sign bit has no room for is large enough.
+        let steps = ((power - self.least_power()) as u64).min(1 << self.exponent);
+        let magnitude = match integer {
+            0 => 0,
+            _ if steps == 0 => integer as u64,
+            // Encoded as a sum, the hidden bit moves into the exponent.
+            _ => ((steps << self.fraction) + integer as u64).min(self.sign() - 1),
         };
-        sign | if magnitude < self.infinity() { magnitude } else { self.overflow(value.negative, mode) }
+        sign | magnitude
     }
 
     /// What is too large becomes infinite, or the largest number where rounding goes the other way.

@@ -2,7 +2,7 @@
 
 use crate::case::{Case, operation};
 use crate::coverage::{FORMS_80, listed};
-use crate::exact::{BF16, F16, F32, F64, Format, Mode, product, quotient, square_root, sum};
+use crate::exact::{BF16, F16, F32, F64, Format, Mode, Number, product, quotient, square_root, sum};
 
 /// What the words of a form say.
 #[derive(Clone)]
@@ -30,6 +30,15 @@ pub(crate) fn format(ty: &str) -> Option<(Format, bool)> {
         "f64" => (F64, false),
         _ => return None,
     })
+}
+
+/// The value of bits of a format, none of which a double cannot hold.
+pub(crate) fn value(format: Format, bits: u64) -> f64 {
+    match format.number(bits) {
+        Number::Nan => f64::NAN,
+        Number::Infinite(negative) => f64::INFINITY.copysign(if negative { -1.0 } else { 1.0 }),
+        number @ Number::Finite(_) => f64::from_bits(F64.rounded(number, Mode::Nearest)),
+    }
 }
 
 impl Form {

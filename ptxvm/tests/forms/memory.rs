@@ -11,7 +11,7 @@ use crate::inputs::Random;
 const THREADS: usize = 64;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut all: Vec<Case> = listed(FORMS_80).filter_map(of_form).collect();
+    let mut all: Vec<Case> = listed(FORMS_80).chain(["ld.param.v2.u64"]).filter_map(of_form).collect();
     let types = ["b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f32", "f64"];
     for t in types {
         let every = [

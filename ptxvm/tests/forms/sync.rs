@@ -166,7 +166,7 @@ fn messages(all: &mut Vec<Case>) {
         all.push(message(&acquire, &release, &acquire));
         all.push(message(&release, &release, &acquire));
     }
-    for form in ["fence.proxy.alias", "membar.proxy.alias"] {
+    for form in ["fence.proxy.alias", "membar.proxy.alias", "fence.proxy.async", "fence.proxy.async.shared::cta"] {
         let fence = format!("membar.gl;\n    {form}");
         all.push(message(form, &fence, &fence));
     }
