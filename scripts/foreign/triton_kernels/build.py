@@ -51,7 +51,7 @@ def described(case, kernel):
         "block": case.warps * 32,
         "shared": metadata.shared,
         "params": params,
-        "constants": {name: value for name, value in case.constants.items() if isinstance(value, (bool, int, float, str))},
+        "constants": {name: value for name, value in case.constants.items() if isinstance(value, (int, str))},
         "scratch": {"global": metadata.global_scratch_size, "profile": metadata.profile_scratch_size},
     }
 
