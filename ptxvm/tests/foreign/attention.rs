@@ -201,14 +201,14 @@ fn row_products(left: &[f64], right: &[f64], d: usize) -> Vec<Bounded> {
     left.chunks(d).zip(right.chunks(d)).map(row).collect()
 }
 
-pub fn bf16_full(ways: &Ways) {
+pub(crate) fn bf16_full(ways: &Ways) {
     chain::<bf16>(ways, "bf16_full", 90);
 }
 
-pub fn bf16_causal(ways: &Ways) {
+pub(crate) fn bf16_causal(ways: &Ways) {
     chain::<bf16>(ways, "bf16_causal", 101);
 }
 
-pub fn f16_causal(ways: &Ways) {
+pub(crate) fn f16_causal(ways: &Ways) {
     chain::<f16>(ways, "f16_causal", 77);
 }

@@ -6,7 +6,7 @@ use std::{env, fs};
 use serde::de::DeserializeOwned;
 
 /// A test that cannot find its kernels has proven nothing, so it fails.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let folder = env::var_os("WARPWEFT_FOREIGN_KERNELS").unwrap_or_else(|| {
         panic!("set WARPWEFT_FOREIGN_KERNELS to a folder made by `scripts/foreign-kernels FOLDER`");
     });
@@ -14,17 +14,17 @@ pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(folder)
 }
 
-pub fn text(name: &str) -> String {
+pub(crate) fn text(name: &str) -> String {
     let path = folder().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}; run scripts/foreign-kernels", path.display()))
 }
 
-pub fn json<T: DeserializeOwned>(name: &str) -> T {
+pub(crate) fn json<T: DeserializeOwned>(name: &str) -> T {
     serde_json::from_str(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Names of the files that end so, without the ending, sorted.
-pub fn stems(below: &str, ending: &str) -> Vec<String> {
+pub(crate) fn stems(below: &str, ending: &str) -> Vec<String> {
     let folder = folder().join(below);
     let listed = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let names =

@@ -24,15 +24,15 @@ fn scan(ways: &Ways, case: &str) {
     });
 }
 
-pub fn scan_raking(ways: &Ways) {
+pub(crate) fn scan_raking(ways: &Ways) {
     scan(ways, "cub_block.scan_raking");
 }
 
-pub fn scan_raking_memoize(ways: &Ways) {
+pub(crate) fn scan_raking_memoize(ways: &Ways) {
     scan(ways, "cub_block.scan_raking_memoize");
 }
 
-pub fn scan_warps(ways: &Ways) {
+pub(crate) fn scan_warps(ways: &Ways) {
     scan(ways, "cub_block.scan_warps");
 }
 
@@ -49,15 +49,15 @@ fn reduce(ways: &Ways, case: &str) {
     });
 }
 
-pub fn reduce_raking(ways: &Ways) {
+pub(crate) fn reduce_raking(ways: &Ways) {
     reduce(ways, "cub_block.reduce_raking");
 }
 
-pub fn reduce_commutative(ways: &Ways) {
+pub(crate) fn reduce_commutative(ways: &Ways) {
     reduce(ways, "cub_block.reduce_commutative");
 }
 
-pub fn reduce_warps(ways: &Ways) {
+pub(crate) fn reduce_warps(ways: &Ways) {
     reduce(ways, "cub_block.reduce_warps");
 }
 
@@ -70,15 +70,15 @@ fn histogram(ways: &Ways, case: &str) {
     ways.each(|machine| same("bins", &recording.replay(machine, &[("in", &input)]).read::<u32>("bins"), &wanted));
 }
 
-pub fn histogram_atomic(ways: &Ways) {
+pub(crate) fn histogram_atomic(ways: &Ways) {
     histogram(ways, "cub_block.histogram_atomic");
 }
 
-pub fn histogram_sort(ways: &Ways) {
+pub(crate) fn histogram_sort(ways: &Ways) {
     histogram(ways, "cub_block.histogram_sort");
 }
 
-pub fn radix_sort(ways: &Ways) {
+pub(crate) fn radix_sort(ways: &Ways) {
     let recording = Recording::open("cub_block.radix_sort");
     let count = recording.count::<u32>("keys");
     let mut numbers = Numbers::new(154);
@@ -95,7 +95,7 @@ pub fn radix_sort(ways: &Ways) {
     });
 }
 
-pub fn merge_sort(ways: &Ways) {
+pub(crate) fn merge_sort(ways: &Ways) {
     let recording = Recording::open("cub_block.merge_sort");
     let input = Numbers::new(155).reals::<f64>(recording.count::<f64>("in"), 1.0);
     let mut wanted = input.clone();
@@ -106,7 +106,7 @@ pub fn merge_sort(ways: &Ways) {
 }
 
 /// Thread t held items 7t..7t+7; striped, it holds t, t+128, ...
-pub fn exchange(ways: &Ways) {
+pub(crate) fn exchange(ways: &Ways) {
     let recording = Recording::open("cub_block.exchange");
     let input = Numbers::new(156).integers(recording.count::<i32>("in"), 0, 1 << 30);
     let striped = |tile: &[i32]| -> Vec<i32> { (0..TILE).map(|at| tile[at % 7 * THREADS + at / 7]).collect() };
@@ -120,10 +120,10 @@ pub fn exchange(ways: &Ways) {
 }
 
 /// Flags of heads, differences, and a shift by one; the first item of a tile has no neighbour.
-pub fn neighbours(ways: &Ways) {
+pub(crate) fn neighbours(ways: &Ways) {
     let recording = Recording::open("cub_block.neighbours");
     let input = Numbers::new(157).integers(recording.count::<i32>("in"), 0, 3);
-    let before = |at: usize| (at % TILE > 0).then(|| input[at - 1]);
+    let before = |at: usize| (!at.is_multiple_of(TILE)).then(|| input[at - 1]);
     let each = |of: &dyn Fn(usize) -> i32| -> Vec<i32> { (0..input.len()).map(of).collect() };
     let heads = each(&|at| i32::from(before(at) != Some(input[at])));
     let differences = each(&|at| input[at] - before(at).unwrap_or(0));
@@ -136,7 +136,7 @@ pub fn neighbours(ways: &Ways) {
     });
 }
 
-pub fn run_length_decode(ways: &Ways) {
+pub(crate) fn run_length_decode(ways: &Ways) {
     let recording = Recording::open("cub_block.run_length_decode");
     let (count, room) = (recording.count::<i32>("values"), THREADS * 16);
     let mut numbers = Numbers::new(158);
@@ -155,7 +155,7 @@ pub fn run_length_decode(ways: &Ways) {
     });
 }
 
-pub fn warps(ways: &Ways) {
+pub(crate) fn warps(ways: &Ways) {
     let recording = Recording::open("cub_block.warps");
     let input = Numbers::new(159).integers(recording.count::<i32>("in"), -1000, 1000);
     let sums: Vec<i32> = input.chunks(8).map(|lanes| lanes.iter().sum()).collect();
@@ -172,7 +172,7 @@ pub fn warps(ways: &Ways) {
     });
 }
 
-pub fn warp_merge_sort(ways: &Ways) {
+pub(crate) fn warp_merge_sort(ways: &Ways) {
     let recording = Recording::open("cub_block.warp_merge_sort");
     let input = Numbers::new(160).integers(recording.count::<i32>("in"), -50, 50);
     let mut wanted = input.clone();

@@ -30,19 +30,19 @@ fn sum<T: Real>(ways: &Ways, case: &str, reach: f64, map: impl Fn(f64) -> f64) {
     });
 }
 
-pub fn sum_f32(ways: &Ways) {
+pub(crate) fn sum_f32(ways: &Ways) {
     sum::<f32>(ways, "cub_reduce.sum_f32", 1.0, |x| x);
 }
 
-pub fn sum_bf16_one_tile(ways: &Ways) {
+pub(crate) fn sum_bf16_one_tile(ways: &Ways) {
     sum::<bf16>(ways, "cub_reduce.sum_bf16_one_tile", 4.0, |x| x);
 }
 
-pub fn squares_f32(ways: &Ways) {
+pub(crate) fn squares_f32(ways: &Ways) {
     sum::<f32>(ways, "cub_reduce.squares_f32", 2.0, |x| x * x);
 }
 
-pub fn product_u32(ways: &Ways) {
+pub(crate) fn product_u32(ways: &Ways) {
     let recording = Recording::open("cub_reduce.product_u32");
     let mut numbers = Numbers::new(123);
     let input: Vec<u32> = (0..recording.count::<u32>("in")).map(|_| numbers.bits() as u32 | 1).collect();
@@ -52,7 +52,7 @@ pub fn product_u32(ways: &Ways) {
     });
 }
 
-pub fn min_f64(ways: &Ways) {
+pub(crate) fn min_f64(ways: &Ways) {
     let recording = Recording::open("cub_reduce.min_f64");
     let input = Numbers::new(124).reals::<f64>(recording.count::<f64>("in"), 1e9);
     let wanted = input.iter().copied().fold(f64::INFINITY, f64::min);
@@ -61,7 +61,7 @@ pub fn min_f64(ways: &Ways) {
     });
 }
 
-pub fn arg_max_i32(ways: &Ways) {
+pub(crate) fn arg_max_i32(ways: &Ways) {
     let recording = Recording::open("cub_reduce.arg_max_i32");
     // Few different values: the largest is there often, and the first place of it is wanted.
     let input = Numbers::new(125).integers(recording.count::<i32>("in"), 0, 3000);
@@ -86,7 +86,7 @@ const PUBLISHES_THE_REST: Known = Known {
           comes after the last to read it",
 };
 
-pub fn sum_by_key(ways: &Ways) {
+pub(crate) fn sum_by_key(ways: &Ways) {
     let recording = Recording::open("cub_reduce.sum_by_key");
     let count = recording.count::<i32>("keys");
     let mut numbers = Numbers::new(126);
@@ -113,7 +113,7 @@ pub fn sum_by_key(ways: &Ways) {
     });
 }
 
-pub fn segmented_sum_i32(ways: &Ways) {
+pub(crate) fn segmented_sum_i32(ways: &Ways) {
     let recording = Recording::open("cub_reduce.segmented_sum_i32");
     let input = Numbers::new(127).integers(recording.count::<i32>("in"), -1000, 1000);
     let offsets = [0i32, 5, 5, 6, 300, 4000, 4001, 9000, 9999, 10_000];
@@ -125,7 +125,7 @@ pub fn segmented_sum_i32(ways: &Ways) {
     });
 }
 
-pub fn merge_keys(ways: &Ways) {
+pub(crate) fn merge_keys(ways: &Ways) {
     let recording = Recording::open("cub_reduce.merge_keys");
     let mut numbers = Numbers::new(128);
     let mut sorted = |buffer: &str, high: i64| {

@@ -40,12 +40,12 @@ fn exclusive<T: Copy>(input: &[T], first: T, op: impl Fn(T, T) -> T) -> Vec<T> {
     input.iter().map(&mut step).collect()
 }
 
-pub fn inclusive_sum_i32(ways: &Ways) {
+pub(crate) fn inclusive_sum_i32(ways: &Ways) {
     let make = |count| Numbers::new(101).integers(count, -2_000_000_000, 2_000_000_000);
     scan(ways, "cub_scan.inclusive_sum_i32", make, |x| inclusive(x, i32::wrapping_add));
 }
 
-pub fn exclusive_max_i32(ways: &Ways) {
+pub(crate) fn exclusive_max_i32(ways: &Ways) {
     let make = |count| Numbers::new(102).integers(count, -1_000_000, 1_000_000);
     scan(ways, "cub_scan.exclusive_max_i32", make, |x| exclusive(x, -7, i32::max));
 }
@@ -58,7 +58,7 @@ struct Affine {
     shift: u32,
 }
 
-pub fn inclusive_affine(ways: &Ways) {
+pub(crate) fn inclusive_affine(ways: &Ways) {
     let make = |count| {
         let mut numbers = Numbers::new(103);
         // Odd scales never wear out to zero.
@@ -81,7 +81,7 @@ struct Wide {
     largest: i32,
 }
 
-pub fn inclusive_wide(ways: &Ways) {
+pub(crate) fn inclusive_wide(ways: &Ways) {
     let make = |count| {
         let mut numbers = Numbers::new(104);
         (0..count).map(|_| Wide { sum: numbers.bits() as i64, count: 1, largest: numbers.bits() as i32 }).collect()
@@ -95,7 +95,7 @@ pub fn inclusive_wide(ways: &Ways) {
     });
 }
 
-pub fn exclusive_sum_f32(ways: &Ways) {
+pub(crate) fn exclusive_sum_f32(ways: &Ways) {
     let recording = Recording::open("cub_scan.exclusive_sum_f32");
     let input = Numbers::new(105).reals::<f32>(recording.count::<f32>("in"), 1.0);
     let (mut sum, mut size) = (0.0, 0.0);
@@ -112,7 +112,7 @@ pub fn exclusive_sum_f32(ways: &Ways) {
 }
 
 /// Sums start anew at every change of key; runs of 1 to about 3000 cross the tiles.
-pub fn exclusive_sum_by_key(ways: &Ways) {
+pub(crate) fn exclusive_sum_by_key(ways: &Ways) {
     let recording = Recording::open("cub_scan.exclusive_sum_by_key");
     let count = recording.count::<i32>("in");
     let mut numbers = Numbers::new(106);

@@ -25,7 +25,7 @@ fn runs(numbers: &mut Numbers, count: usize, values: i64) -> Vec<i32> {
     result
 }
 
-pub fn select_if(ways: &Ways) {
+pub(crate) fn select_if(ways: &Ways) {
     let recording = Recording::open("cub_select.select_if");
     let input = Numbers::new(131).integers(recording.count::<i32>("in"), 0, 100);
     let wanted: Vec<i32> = input.iter().copied().filter(|x| *x < 40).collect();
@@ -34,7 +34,7 @@ pub fn select_if(ways: &Ways) {
     });
 }
 
-pub fn select_flagged(ways: &Ways) {
+pub(crate) fn select_flagged(ways: &Ways) {
     let recording = Recording::open("cub_select.select_flagged");
     let mut numbers = Numbers::new(132);
     let input = numbers.reals::<f64>(recording.count::<f64>("in"), 1.0);
@@ -46,7 +46,7 @@ pub fn select_flagged(ways: &Ways) {
     });
 }
 
-pub fn select_unique(ways: &Ways) {
+pub(crate) fn select_unique(ways: &Ways) {
     let recording = Recording::open("cub_select.select_unique");
     let values = runs(&mut Numbers::new(133), recording.count::<i16>("in"), 30_000);
     let input: Vec<i16> = values.iter().map(|&x| x as i16).collect();
@@ -58,7 +58,7 @@ pub fn select_unique(ways: &Ways) {
 }
 
 /// Of each run of equal keys the first pair.
-pub fn unique_by_key(ways: &Ways) {
+pub(crate) fn unique_by_key(ways: &Ways) {
     let recording = Recording::open("cub_select.unique_by_key");
     let count = recording.count::<i32>("keys");
     let mut numbers = Numbers::new(134);
@@ -74,7 +74,7 @@ pub fn unique_by_key(ways: &Ways) {
     });
 }
 
-pub fn partition_three(ways: &Ways) {
+pub(crate) fn partition_three(ways: &Ways) {
     let recording = Recording::open("cub_select.partition_three");
     let input = Numbers::new(135).integers(recording.count::<i32>("in"), 0, 100);
     let part =
@@ -88,7 +88,7 @@ pub fn partition_three(ways: &Ways) {
     });
 }
 
-pub fn run_length_encode(ways: &Ways) {
+pub(crate) fn run_length_encode(ways: &Ways) {
     let recording = Recording::open("cub_select.run_length_encode");
     let input = runs(&mut Numbers::new(136), recording.count::<i32>("in"), 1 << 30);
     let chunks: Vec<&[i32]> = input.chunk_by(|a, b| a == b).collect();
@@ -113,7 +113,7 @@ const DISCARDS_INTO_ONE_SLOT: Known = Known {
 };
 
 /// Only runs of two and more count, by where they begin.
-pub fn run_length_non_trivial(ways: &Ways) {
+pub(crate) fn run_length_non_trivial(ways: &Ways) {
     let recording = Recording::open("cub_select.run_length_non_trivial");
     let input = runs(&mut Numbers::new(137), recording.count::<i32>("in"), 1 << 30);
     let (mut offsets, mut lengths, mut start) = (Vec::new(), Vec::new(), 0);
@@ -132,7 +132,7 @@ pub fn run_length_non_trivial(ways: &Ways) {
 }
 
 /// 64 bins over [-8, 8): a width of 1/4, exact in f32. What is outside counts nowhere.
-pub fn histogram_even(ways: &Ways) {
+pub(crate) fn histogram_even(ways: &Ways) {
     let recording = Recording::open("cub_select.histogram_even");
     let mut numbers = Numbers::new(138);
     let mut input: Vec<f32> =
@@ -148,7 +148,7 @@ pub fn histogram_even(ways: &Ways) {
 }
 
 /// Pixels of four bytes, of which three are counted.
-pub fn histogram_u8_channels(ways: &Ways) {
+pub(crate) fn histogram_u8_channels(ways: &Ways) {
     let recording = Recording::open("cub_select.histogram_u8_channels");
     let mut numbers = Numbers::new(139);
     let input: Vec<u8> = (0..recording.count::<u8>("in")).map(|_| (numbers.bits() & numbers.bits()) as u8).collect();
@@ -159,7 +159,7 @@ pub fn histogram_u8_channels(ways: &Ways) {
     ways.each(|machine| same("bins", &recording.replay(machine, &[("in", &input)]).read::<i32>("bins"), &wanted));
 }
 
-pub fn adjacent_difference(ways: &Ways) {
+pub(crate) fn adjacent_difference(ways: &Ways) {
     let recording = Recording::open("cub_select.adjacent_difference");
     let input = Numbers::new(140).integers(recording.count::<i32>("in"), -1000, 1000);
     let difference = |at: usize| if at == 0 { input[0] } else { input[at] - input[at - 1] };
@@ -169,7 +169,7 @@ pub fn adjacent_difference(ways: &Ways) {
     });
 }
 
-pub fn transform(ways: &Ways) {
+pub(crate) fn transform(ways: &Ways) {
     let recording = Recording::open("cub_select.transform");
     let count = recording.count::<f32>("x");
     let mut numbers = Numbers::new(141);
@@ -190,7 +190,7 @@ pub fn transform(ways: &Ways) {
 }
 
 /// Every index once: index i adds itself to counter i % 5.
-pub fn for_bulk(ways: &Ways) {
+pub(crate) fn for_bulk(ways: &Ways) {
     let recording = Recording::open("cub_select.for_bulk");
     let wanted: Vec<i32> = (0..5).map(|rest| (0..5000).filter(|i| i % 5 == rest).sum()).collect();
     ways.each(|machine| {

@@ -20,7 +20,7 @@ fn erf(x: f64) -> f64 {
     sum * 2.0 / std::f64::consts::PI.sqrt()
 }
 
-pub fn gelu(ways: &Ways) {
+pub(crate) fn gelu(ways: &Ways) {
     let kernel = Kernel::open("gelu");
     let x = Numbers::new(81).reals::<f32>(700, 4.0);
     let mut wanted: [Vec<Bounded>; 3] = Default::default();
@@ -47,7 +47,7 @@ pub fn gelu(ways: &Ways) {
     });
 }
 
-pub fn swiglu(ways: &Ways) {
+pub(crate) fn swiglu(ways: &Ways) {
     let kernel = Kernel::open("swiglu");
     let count = 1200;
     let mut numbers = Numbers::new(82);
@@ -69,7 +69,7 @@ pub fn swiglu(ways: &Ways) {
     });
 }
 
-pub fn rope(ways: &Ways) {
+pub(crate) fn rope(ways: &Ways) {
     let kernel = Kernel::open("rope");
     let (tokens, heads, base, half) = (5, 3, 10_000f32, kernel.constant("HALF") as usize);
     let x = Numbers::new(83).reals::<f32>(tokens * heads * 2 * half, 2.0);
@@ -111,7 +111,7 @@ const FUNCTIONS: [Function; 12] = [
     ("rint", f64::round_ties_even, |_| 0.0),
 ];
 
-pub fn float_functions(ways: &Ways) {
+pub(crate) fn float_functions(ways: &Ways) {
     let kernel = Kernel::open("float_functions");
     let mut x = Numbers::new(84).reals::<f32>(200, 12.0);
     // Ties, large arguments (whose angles take the long reduction), and where exp overflows and vanishes.
@@ -135,7 +135,7 @@ pub fn float_functions(ways: &Ways) {
     });
 }
 
-pub fn integer_functions(ways: &Ways) {
+pub(crate) fn integer_functions(ways: &Ways) {
     let kernel = Kernel::open("integer_functions");
     let mut numbers = Numbers::new(85);
     // Of every size: 1 to 63 bits, both signs.
@@ -161,7 +161,7 @@ pub fn integer_functions(ways: &Ways) {
     });
 }
 
-pub fn narrow_formats(ways: &Ways) {
+pub(crate) fn narrow_formats(ways: &Ways) {
     let kernel = Kernel::open("narrow_formats");
     let (count, block) = (600, kernel.constant("BLOCK") as usize);
     let mut x = Numbers::new(86).reals::<f32>(count, 900.0);
@@ -217,7 +217,7 @@ pub fn narrow_formats(ways: &Ways) {
     });
 }
 
-pub fn transpose(ways: &Ways) {
+pub(crate) fn transpose(ways: &Ways) {
     let kernel = Kernel::open("transpose");
     let (rows, columns) = (45, 70);
     let x = Numbers::new(87).reals::<f32>(rows * columns, 1.0);
@@ -230,7 +230,7 @@ pub fn transpose(ways: &Ways) {
     });
 }
 
-pub fn adamw(ways: &Ways) {
+pub(crate) fn adamw(ways: &Ways) {
     let kernel = Kernel::open("adamw");
     let (count, step) = (500, 3);
     let [lr, beta1, beta2, eps, decay] = [1e-3f32, 0.9, 0.999, 1e-8, 0.1];

@@ -4,7 +4,7 @@ use warpweft_ptxvm::lower;
 
 use crate::corpus;
 
-pub fn every_module_compiles() {
+pub(crate) fn every_module_compiles() {
     let modules = corpus::stems("sm_90a", ".ptx");
     assert!(modules.len() >= 8, "only {} modules for sm_90a", modules.len());
     for name in &modules {

@@ -77,38 +77,38 @@ fn tiled<I: Real, O: Real>(ways: &Ways, name: &str, sizes: Sizes, inputs: Inputs
     ways.few(|machine| same("c of small integers", &run(machine, &whole_a, &whole_b), &exact));
 }
 
-pub fn tiled_bf16(ways: &Ways) {
+pub(crate) fn tiled_bf16(ways: &Ways) {
     tiled::<bf16, bf16>(ways, "matmul_bf16", Sizes { m: 100, n: 80, k: 112 }, Inputs::Exact);
 }
 
-pub fn tiled_f16(ways: &Ways) {
+pub(crate) fn tiled_f16(ways: &Ways) {
     tiled::<f16, f16>(ways, "matmul_f16", Sizes { m: 70, n: 144, k: 96 }, Inputs::Exact);
 }
 
-pub fn tiled_tf32(ways: &Ways) {
+pub(crate) fn tiled_tf32(ways: &Ways) {
     tiled::<f32, f32>(ways, "matmul_tf32", Sizes { m: 67, n: 80, k: 80 }, Inputs::Cut);
 }
 
-pub fn tiled_tf32x3(ways: &Ways) {
+pub(crate) fn tiled_tf32x3(ways: &Ways) {
     tiled::<f32, f32>(ways, "matmul_tf32x3", Sizes { m: 65, n: 80, k: 64 }, Inputs::Split);
 }
 
 /// No tensor core: a chain of FMAs.
-pub fn tiled_ieee(ways: &Ways) {
+pub(crate) fn tiled_ieee(ways: &Ways) {
     tiled::<f32, f32>(ways, "matmul_ieee", Sizes { m: 33, n: 48, k: 48 }, Inputs::Exact);
 }
 
 /// Nothing is divisible by 16, so nothing is loaded by `cp.async` nor by vectors.
-pub fn tiled_f16_odd(ways: &Ways) {
+pub(crate) fn tiled_f16_odd(ways: &Ways) {
     tiled::<f16, f32>(ways, "matmul_f16_odd", Sizes { m: 35, n: 71, k: 77 }, Inputs::Exact);
 }
 
 /// 96 KiB of shared memory and four stages in flight.
-pub fn tiled_bf16_large(ways: &Ways) {
+pub(crate) fn tiled_bf16_large(ways: &Ways) {
     tiled::<bf16, f32>(ways, "matmul_bf16_large", Sizes { m: 130, n: 144, k: 320 }, Inputs::Exact);
 }
 
-pub fn tiled_f16_one_warp(ways: &Ways) {
+pub(crate) fn tiled_f16_one_warp(ways: &Ways) {
     tiled::<f16, f32>(ways, "matmul_f16_one_warp", Sizes { m: 20, n: 48, k: 176 }, Inputs::Exact);
 }
 
@@ -149,16 +149,16 @@ fn split<I: Real>(ways: &Ways, name: &str, spin: bool) {
     });
 }
 
-pub fn split_by_atomics(ways: &Ways) {
+pub(crate) fn split_by_atomics(ways: &Ways) {
     split::<bf16>(ways, "matmul_atomic", false);
 }
 
-pub fn split_in_turns(ways: &Ways) {
+pub(crate) fn split_in_turns(ways: &Ways) {
     split::<f16>(ways, "matmul_turns", true);
 }
 
 /// Weights of 4 bits, two to a byte, unpacked to f16 in the kernel: its products are exact, the scale comes last.
-pub fn dequantized(ways: &Ways) {
+pub(crate) fn dequantized(ways: &Ways) {
     let kernel = Kernel::open("dequantized_matmul");
     let sizes = Sizes { m: 37, n: 48, k: 96 };
     let mut numbers = Numbers::new(13);

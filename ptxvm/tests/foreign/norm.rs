@@ -67,11 +67,11 @@ fn forward<T: Real>(ways: &Ways, name: &str, rows: usize, columns: usize, stride
     });
 }
 
-pub fn forward_f32(ways: &Ways) {
+pub(crate) fn forward_f32(ways: &Ways) {
     forward::<f32>(ways, "layer_norm_f32", 4, 601, 613);
 }
 
-pub fn forward_f16(ways: &Ways) {
+pub(crate) fn forward_f16(ways: &Ways) {
     forward::<f16>(ways, "layer_norm_f16", 3, 512, 512);
 }
 
@@ -88,7 +88,7 @@ const READS_ITS_FLAG: Known = Known {
 };
 
 /// dx of each row, and the sums over rows of dw and db in `GROUPS` partial rows, each added to under a lock.
-pub fn backward(ways: &Ways) {
+pub(crate) fn backward(ways: &Ways) {
     let kernel = Kernel::open("layer_norm_backward");
     let weights_kernel = Kernel::open("layer_norm_weights");
     let groups = kernel.constant("GROUPS") as usize;
@@ -128,7 +128,7 @@ pub fn backward(ways: &Ways) {
 }
 
 /// The second stage alone, over more rows than one step of its loop takes.
-pub fn column_sums_of_many_rows(ways: &Ways) {
+pub(crate) fn column_sums_of_many_rows(ways: &Ways) {
     let kernel = Kernel::open("layer_norm_weights");
     let (rows, columns) = (71, 100);
     let mut numbers = Numbers::new(33);
@@ -206,7 +206,7 @@ impl Given {
     }
 }
 
-pub fn rms(ways: &Ways) {
+pub(crate) fn rms(ways: &Ways) {
     let kernel = Kernel::open("rms_norm");
     let (rows, columns, eps) = (4, 400, 1e-6f32);
     let mut numbers = Numbers::new(34);

@@ -4,21 +4,21 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 
 /// Unit roundoffs: the relative error of one rounding to nearest.
-pub const F32: f64 = 1.0 / (1u64 << 24) as f64;
-pub const F16: f64 = 1.0 / 2048.0;
-pub const BF16: f64 = 1.0 / 256.0;
+pub(crate) const F32: f64 = 1.0 / (1u64 << 24) as f64;
+pub(crate) const F16: f64 = 1.0 / 2048.0;
+pub(crate) const BF16: f64 = 1.0 / 256.0;
 /// Relative error of rounding to tf32 toward zero, as the tensor core does with what it is given.
-pub const TF32: f64 = 1.0 / 1024.0;
+pub(crate) const TF32: f64 = 1.0 / 1024.0;
 
 /// A small generator of our own (splitmix64): the same inputs on every machine.
-pub struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Numbers(seed)
     }
 
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,31 +27,31 @@ impl Numbers {
     }
 
     /// In [low, high).
-    pub fn between(&mut self, low: i64, high: i64) -> i64 {
+    pub(crate) fn between(&mut self, low: i64, high: i64) -> i64 {
         low + (self.bits() % (high - low) as u64) as i64
     }
 
-    pub fn integers(&mut self, count: usize, low: i64, high: i64) -> Vec<i32> {
+    pub(crate) fn integers(&mut self, count: usize, low: i64, high: i64) -> Vec<i32> {
         (0..count).map(|_| self.between(low, high) as i32).collect()
     }
 
     /// Uniform in [-reach, reach).
-    pub fn real(&mut self, reach: f64) -> f64 {
+    pub(crate) fn real(&mut self, reach: f64) -> f64 {
         ((self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0) * reach
     }
 
     /// Uniform, and representable in `T`: the reference starts from the very numbers that the kernel reads.
-    pub fn reals<T: Real>(&mut self, count: usize, reach: f64) -> Vec<T> {
+    pub(crate) fn reals<T: Real>(&mut self, count: usize, reach: f64) -> Vec<T> {
         (0..count).map(|_| T::from_f64(self.real(reach))).collect()
     }
 
     /// Small integers as floats: their sums of products are exact in any order.
-    pub fn whole<T: Real>(&mut self, count: usize, reach: i64) -> Vec<T> {
+    pub(crate) fn whole<T: Real>(&mut self, count: usize, reach: i64) -> Vec<T> {
         (0..count).map(|_| T::from_f64(self.between(-reach, reach + 1) as f64)).collect()
     }
 
     /// A permutation of 0..count.
-    pub fn permutation(&mut self, count: usize) -> Vec<i32> {
+    pub(crate) fn permutation(&mut self, count: usize) -> Vec<i32> {
         let mut order: Vec<i32> = (0..count as i32).collect();
         for i in (1..count).rev() {
             order.swap(i, self.between(0, i as i64 + 1) as usize);
@@ -61,7 +61,7 @@ impl Numbers {
 }
 
 /// A float format that a kernel reads or writes.
-pub trait Real: Pod + PartialEq + std::fmt::Debug {
+pub(crate) trait Real: Pod + PartialEq + std::fmt::Debug {
     /// Relative error of rounding to it.
     const ROUNDING: f64;
     /// The least positive number, subnormal: half of it is the absolute error of rounding near zero.
@@ -88,19 +88,19 @@ real! {
     bf16, BF16, 1e-40, bf16::from_f64, bf16::to_f64;
 }
 
-pub fn wide<T: Real>(values: &[T]) -> Vec<f64> {
+pub(crate) fn wide<T: Real>(values: &[T]) -> Vec<f64> {
     values.iter().map(|x| x.f64()).collect()
 }
 
 /// A reference value and how far a right kernel may be from it, before the result is rounded to its format.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounded {
-    pub value: f64,
-    pub error: f64,
+pub(crate) struct Bounded {
+    pub(crate) value: f64,
+    pub(crate) error: f64,
 }
 
 /// Every element is within its own bound and the rounding of its format; infinities and NaN patterns are equal.
-pub fn close<T: Real>(what: &str, got: &[T], wanted: &[Bounded]) {
+pub(crate) fn close<T: Real>(what: &str, got: &[T], wanted: &[Bounded]) {
     assert_eq!(got.len(), wanted.len(), "{what}: elements");
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
         let got = got.f64();
@@ -118,7 +118,7 @@ pub fn close<T: Real>(what: &str, got: &[T], wanted: &[Bounded]) {
 }
 
 /// Every element is the same. For floats: the same bits.
-pub fn same<T: Pod + std::fmt::Debug>(what: &str, got: &[T], wanted: &[T]) {
+pub(crate) fn same<T: Pod + std::fmt::Debug>(what: &str, got: &[T], wanted: &[T]) {
     assert_eq!(got.len(), wanted.len(), "{what}: elements");
     let differs = got.iter().zip(wanted).position(|(a, b)| bytemuck::bytes_of(a) != bytemuck::bytes_of(b));
     if let Some(at) = differs {

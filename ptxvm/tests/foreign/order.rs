@@ -23,7 +23,7 @@ where
     });
 }
 
-pub fn sort_f32(ways: &Ways) {
+pub(crate) fn sort_f32(ways: &Ways) {
     let mut x = Numbers::new(61).reals::<f32>(3 * 201, 100.0);
     // Equal keys, both infinities, subnormals.
     x[5] = x[9];
@@ -35,7 +35,7 @@ pub fn sort_f32(ways: &Ways) {
     });
 }
 
-pub fn sort_i32_descending(ways: &Ways) {
+pub(crate) fn sort_i32_descending(ways: &Ways) {
     let mut x = Numbers::new(62).integers(4 * 100, -30, 30);
     (x[0], x[1]) = (i32::MAX, i32::MIN + 1);
     by_rows(ways, "sort_i32_descending", &x, 100, 100, |row| {
@@ -45,7 +45,7 @@ pub fn sort_i32_descending(ways: &Ways) {
     });
 }
 
-pub fn sort_i64(ways: &Ways) {
+pub(crate) fn sort_i64(ways: &Ways) {
     let mut numbers = Numbers::new(63);
     let x: Vec<i64> = (0..3 * 64).map(|_| numbers.bits() as i64).collect();
     by_rows(ways, "sort_i64", &x, 64, 64, |row| {
@@ -55,7 +55,7 @@ pub fn sort_i64(ways: &Ways) {
     });
 }
 
-pub fn top_k(ways: &Ways) {
+pub(crate) fn top_k(ways: &Ways) {
     let x = Numbers::new(64).reals::<f32>(3 * 250, 9.0);
     by_rows(ways, "top_k", &x, 250, 16, |row| {
         let mut row = row.to_vec();
@@ -65,13 +65,13 @@ pub fn top_k(ways: &Ways) {
     });
 }
 
-pub fn cumsum_i32(ways: &Ways) {
+pub(crate) fn cumsum_i32(ways: &Ways) {
     // Sums wrap.
     let x = Numbers::new(65).integers(2 * 1000, -2_000_000_000, 2_000_000_000);
     by_rows(ways, "cumsum_i32", &x, 1000, 1000, |row| running(row, i32::wrapping_add));
 }
 
-pub fn cumsum_f64_reverse(ways: &Ways) {
+pub(crate) fn cumsum_f64_reverse(ways: &Ways) {
     // Whole numbers: every order of additions gives the same.
     let x = Numbers::new(66).whole::<f64>(3 * 199, 1000);
     by_rows(ways, "cumsum_f64_reverse", &x, 199, 199, |row| {
@@ -89,7 +89,7 @@ fn running<T: Copy>(row: &[T], add: impl Fn(T, T) -> T) -> Vec<T> {
 }
 
 /// h[t] = a[t] h[t-1] + x[t] by an associative scan over pairs.
-pub fn linear_recurrence(ways: &Ways) {
+pub(crate) fn linear_recurrence(ways: &Ways) {
     let kernel = Kernel::open("linear_recurrence");
     let (rows, columns) = (16, 60);
     let mut numbers = Numbers::new(67);
@@ -113,7 +113,7 @@ pub fn linear_recurrence(ways: &Ways) {
     });
 }
 
-pub fn histogram(ways: &Ways) {
+pub(crate) fn histogram(ways: &Ways) {
     let kernel = Kernel::open("histogram");
     let (count, bins) = (1333, kernel.constant("BINS") as usize);
     let mut numbers = Numbers::new(68);
@@ -129,7 +129,7 @@ pub fn histogram(ways: &Ways) {
 }
 
 /// Places of the least and the largest of each row; of equal ones the first.
-pub fn arg_extremes(ways: &Ways) {
+pub(crate) fn arg_extremes(ways: &Ways) {
     let kernel = Kernel::open("arg_extremes");
     let (rows, columns) = (4, 400);
     let x: Vec<f32> = Numbers::new(69).integers(rows * columns, -60, 60).iter().map(|&x| x as f32).collect();
@@ -150,7 +150,7 @@ pub fn arg_extremes(ways: &Ways) {
     });
 }
 
-pub fn gather_rows(ways: &Ways) {
+pub(crate) fn gather_rows(ways: &Ways) {
     let kernel = Kernel::open("gather_rows");
     let (rows, columns, entries) = (6, 205, 10);
     let mut numbers = Numbers::new(70);
@@ -167,7 +167,7 @@ pub fn gather_rows(ways: &Ways) {
     });
 }
 
-pub fn permute_within(ways: &Ways) {
+pub(crate) fn permute_within(ways: &Ways) {
     let kernel = Kernel::open("permute_within");
     let (block, programs) = (kernel.constant("BLOCK") as usize, 2);
     let mut numbers = Numbers::new(71);
@@ -202,16 +202,16 @@ fn scatter_add<T: Real>(ways: &Ways, name: &str, columns: usize) {
     });
 }
 
-pub fn scatter_add_f32(ways: &Ways) {
+pub(crate) fn scatter_add_f32(ways: &Ways) {
     scatter_add::<f32>(ways, "scatter_add_f32", 99);
 }
 
-pub fn scatter_add_f16(ways: &Ways) {
+pub(crate) fn scatter_add_f16(ways: &Ways) {
     scatter_add::<f16>(ways, "scatter_add_f16", 112);
 }
 
 /// Blocks take room by an atomic, in whatever order they come: the set is what counts, and where each block says it went.
-pub fn compact(ways: &Ways) {
+pub(crate) fn compact(ways: &Ways) {
     let kernel = Kernel::open("compact");
     let block = kernel.constant("BLOCK") as usize;
     let x = Numbers::new(73).integers(700, 0, 100_000);
@@ -236,7 +236,7 @@ pub fn compact(ways: &Ways) {
     });
 }
 
-pub fn grid_reduce(ways: &Ways) {
+pub(crate) fn grid_reduce(ways: &Ways) {
     let kernel = Kernel::open("grid_reduce");
     let x = Numbers::new(74).whole::<f32>(1700, 40);
     let total: f32 = x.iter().sum();
@@ -258,7 +258,7 @@ pub fn grid_reduce(ways: &Ways) {
 }
 
 /// Every block leaves a part, and the last one to come adds them: the counter orders the parts for it.
-pub fn last_block_sum(ways: &Ways) {
+pub(crate) fn last_block_sum(ways: &Ways) {
     let kernel = Kernel::open("last_block_sum");
     let x = Numbers::new(75).whole::<f32>(4000, 1000);
     let total: f64 = x.iter().map(|x| x.f64()).sum();

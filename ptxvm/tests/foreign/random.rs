@@ -39,7 +39,7 @@ fn uniform(word: u32) -> f32 {
     magnitude as f32 * 4.656_612_7e-10
 }
 
-pub fn integers(ways: &Ways) {
+pub(crate) fn integers(ways: &Ways) {
     published();
     let kernel = Kernel::open("random_integers");
     let (count, seed) = (700usize, 0x0123_4567_89ab_cdefu64);
@@ -53,7 +53,7 @@ pub fn integers(ways: &Ways) {
     });
 }
 
-pub fn dropout(ways: &Ways) {
+pub(crate) fn dropout(ways: &Ways) {
     let kernel = Kernel::open("dropout");
     let (count, seed, keep) = (2500usize, 1234i32, 0.8125f32);
     let x = Numbers::new(51).reals::<f32>(count, 3.0);
@@ -80,7 +80,7 @@ pub fn dropout(ways: &Ways) {
     });
 }
 
-pub fn normal(ways: &Ways) {
+pub(crate) fn normal(ways: &Ways) {
     let kernel = Kernel::open("random_normal");
     let (count, seed) = (600usize, 99i32);
     let wanted: Vec<Bounded> = (0..count as u32)

@@ -43,30 +43,30 @@ struct Memset {
     value: u8,
 }
 
-pub struct Recording {
+pub(crate) struct Recording {
     module: Module,
     written: Written,
 }
 
 /// The buffers after the last step.
-pub struct After<'a> {
+pub(crate) struct After<'a> {
     machine: &'a Machine,
     buffers: BTreeMap<&'a str, Buffer>,
 }
 
 impl Recording {
-    pub fn open(case: &str) -> Self {
+    pub(crate) fn open(case: &str) -> Self {
         let written: Written = corpus::json(&format!("{case}.json"));
         Recording { module: Module::open(&written.module), written }
     }
 
     /// Elements of `T` in a buffer.
-    pub fn count<T>(&self, buffer: &str) -> usize {
+    pub(crate) fn count<T>(&self, buffer: &str) -> usize {
         self.written.buffers[buffer] / size_of::<T>()
     }
 
     /// Runs every step on fresh buffers. Those that are not given hold undefined bytes, as fresh memory does.
-    pub fn replay<'a>(&'a self, machine: &'a Machine, inputs: &[(&str, &[u8])]) -> After<'a> {
+    pub(crate) fn replay<'a>(&'a self, machine: &'a Machine, inputs: &[(&str, &[u8])]) -> After<'a> {
         let given: BTreeMap<&str, &[u8]> = inputs.iter().copied().collect();
         if let Some(name) = given.keys().find(|name| !self.written.buffers.contains_key(**name)) {
             panic!("there is no buffer {name}");
@@ -98,7 +98,7 @@ impl Recording {
 }
 
 impl After<'_> {
-    pub fn read<T: Pod>(&self, buffer: &str) -> Vec<T> {
+    pub(crate) fn read<T: Pod>(&self, buffer: &str) -> Vec<T> {
         self.machine.download(&self.buffers[buffer])
     }
 }

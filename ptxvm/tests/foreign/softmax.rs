@@ -8,12 +8,12 @@ use crate::vm::Ways;
 
 /// Relative error of `exp(z)` computed as `ex2.approx(z log2(e))` where z is a difference: 2 units in the last place of
 /// `ex2.approx` (4 roundoffs), and |z| for each rounding of z: the difference, the constant, the product.
-pub fn exp_error(z: f64) -> f64 {
+pub(crate) fn exp_error(z: f64) -> f64 {
     (4.0 + 4.0 * z.abs()) * F32
 }
 
 /// 2 units in the last place: `div.full`.
-pub const DIVISION: f64 = 4.0 * F32;
+pub(crate) const DIVISION: f64 = 4.0 * F32;
 
 /// One row. `steps` is how often the sum was rescaled on the way, `input` the absolute error of the elements themselves.
 fn softmax_row(x: &[f64], steps: usize, input: f64) -> Vec<Bounded> {
@@ -53,20 +53,20 @@ fn rows<T: Real>(ways: &Ways, name: &str, rows: usize, columns: usize, programs:
     });
 }
 
-pub fn rows_f32(ways: &Ways) {
+pub(crate) fn rows_f32(ways: &Ways) {
     rows::<f32>(ways, "softmax_f32", 5, 781, 2);
 }
 
 /// The pipelined loop over rows: `cp.async`.
-pub fn rows_bf16(ways: &Ways) {
+pub(crate) fn rows_bf16(ways: &Ways) {
     rows::<bf16>(ways, "softmax_bf16", 7, 496, 2);
 }
 
-pub fn rows_f16_one_warp(ways: &Ways) {
+pub(crate) fn rows_f16_one_warp(ways: &Ways) {
     rows::<f16>(ways, "softmax_f16_one_warp", 9, 51, 3);
 }
 
-pub fn online(ways: &Ways) {
+pub(crate) fn online(ways: &Ways) {
     let kernel = Kernel::open("softmax_online");
     let (rows, columns, scale) = (3, 1000, 0.375f32);
     let x = Numbers::new(22).reals::<f32>(rows * columns, 20.0);
@@ -81,7 +81,7 @@ pub fn online(ways: &Ways) {
     });
 }
 
-pub fn backward(ways: &Ways) {
+pub(crate) fn backward(ways: &Ways) {
     let kernel = Kernel::open("softmax_backward");
     let (rows, columns) = (4, 301);
     let mut numbers = Numbers::new(23);
@@ -105,7 +105,7 @@ pub fn backward(ways: &Ways) {
 }
 
 /// Losses, and gradients over the logits; the third row's target is ignored.
-pub fn cross_entropy(ways: &Ways) {
+pub(crate) fn cross_entropy(ways: &Ways) {
     let kernel = Kernel::open("cross_entropy");
     let (columns, ignored, scale, smoothing) = (555, -100i32, 0.25f32, 0.1f32);
     let targets = [7i64, 554, i64::from(ignored), 0, 300];

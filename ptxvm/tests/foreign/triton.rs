@@ -31,13 +31,13 @@ struct Scratch {
     profile: u32,
 }
 
-pub struct Kernel {
+pub(crate) struct Kernel {
     module: Module,
     description: Description,
 }
 
 impl Kernel {
-    pub fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let stem = format!("triton_{name}");
         let description: Description = corpus::json(&format!("{stem}.json"));
         let scratch = &description.scratch;
@@ -46,17 +46,17 @@ impl Kernel {
     }
 
     /// A constant that the kernel was compiled with.
-    pub fn constant(&self, name: &str) -> i64 {
+    pub(crate) fn constant(&self, name: &str) -> i64 {
         self.description.constants[name].as_i64().unwrap_or_else(|| panic!("{name} is no integer"))
     }
 
-    pub fn on<'a>(&'a self, machine: &'a Machine) -> Call<'a> {
+    pub(crate) fn on<'a>(&'a self, machine: &'a Machine) -> Call<'a> {
         Call { kernel: self, machine, given: BTreeMap::new() }
     }
 }
 
 /// A launch in the making: every parameter must be given once, by name, in the type the kernel has it.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     kernel: &'a Kernel,
     machine: &'a Machine,
     given: BTreeMap<&'a str, (&'static str, Parameter)>,
@@ -68,23 +68,23 @@ impl<'a> Call<'a> {
         self
     }
 
-    pub fn buffer(self, name: &'a str, buffer: &Buffer) -> Self {
+    pub(crate) fn buffer(self, name: &'a str, buffer: &Buffer) -> Self {
         self.give(name, "*", Parameter::pointer(buffer))
     }
 
-    pub fn integers(self, values: &[(&'a str, i32)]) -> Self {
+    pub(crate) fn integers(self, values: &[(&'a str, i32)]) -> Self {
         values.iter().fold(self, |call, &(name, value)| call.give(name, "i32", Parameter::bytes(&value)))
     }
 
-    pub fn long(self, name: &'a str, value: i64) -> Self {
+    pub(crate) fn long(self, name: &'a str, value: i64) -> Self {
         self.give(name, "i64", Parameter::bytes(&value))
     }
 
-    pub fn floats(self, values: &[(&'a str, f32)]) -> Self {
+    pub(crate) fn floats(self, values: &[(&'a str, f32)]) -> Self {
         values.iter().fold(self, |call, &(name, value)| call.give(name, "fp32", Parameter::bytes(&value)))
     }
 
-    pub fn launch(mut self, grid: [u32; 3]) {
+    pub(crate) fn launch(mut self, grid: [u32; 3]) {
         let description = &self.kernel.description;
         let mut parameters = Vec::new();
         for Argument { name, kind } in &description.params {

@@ -19,7 +19,7 @@ use warpweft_ptxvm::types::Target;
 
 use crate::corpus;
 
-pub use warpweft_ptxvm::system::Buffer;
+pub(crate) use warpweft_ptxvm::system::Buffer;
 
 /// One way of running a kernel: right code is right under all of them.
 #[derive(Clone, Copy, Debug)]
@@ -53,17 +53,17 @@ const WAYS: [Way; 7] = [
 
 /// A report that a kernel gets, and that is right: found in at least one way, and `why` says what it is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
-    pub check: Check,
+pub(crate) struct Known {
+    pub(crate) check: Check,
     /// Any of these: which of two accesses comes first may differ from way to way.
-    pub kinds: &'static [&'static str],
+    pub(crate) kinds: &'static [&'static str],
     /// Part of the kernel's name.
-    pub kernel: &'static str,
+    pub(crate) kernel: &'static str,
     /// The beginning of the instruction it is about, and of the other one, where there is one.
-    pub instructions: &'static [&'static str],
+    pub(crate) instructions: &'static [&'static str],
     /// What else must be so.
-    pub only: fn(&Report) -> bool,
-    pub why: &'static str,
+    pub(crate) only: fn(&Report) -> bool,
+    pub(crate) why: &'static str,
 }
 
 impl Known {
@@ -79,33 +79,33 @@ impl Known {
 }
 
 /// The ways of one test.
-pub struct Ways(());
+pub(crate) struct Ways(());
 
 impl Ways {
-    pub fn all() -> Self {
+    pub(crate) fn all() -> Self {
         Ways(())
     }
 
     /// Runs the body in every way; no error may be reported.
-    pub fn each(&self, body: impl Fn(&Machine)) {
+    pub(crate) fn each(&self, body: impl Fn(&Machine)) {
         self.each_knowing(&[], body);
     }
 
     /// A second body that needs no more than two ways: its data differs, its code does not.
-    pub fn few(&self, body: impl Fn(&Machine)) {
+    pub(crate) fn few(&self, body: impl Fn(&Machine)) {
         WAYS[..2].iter().for_each(|way| {
             under(*way, &[], &body);
         });
     }
 
     /// The same, where some reports are known; each of them must come in some way, and no other in any.
-    pub fn each_knowing(&self, known: &[Known], body: impl Fn(&Machine)) {
+    pub(crate) fn each_knowing(&self, known: &[Known], body: impl Fn(&Machine)) {
         let mut seen = vec![0; known.len()];
         for way in WAYS {
             under(way, known, &body).iter().zip(&mut seen).for_each(|(count, seen)| *seen += count);
         }
         for (known, seen) in known.iter().zip(seen) {
-            assert!(seen > 0, "nobody reported what is known: {known:?}");
+            assert!(seen > 0, "{}: nobody reported {:?}, though {}", known.kernel, known.kinds, known.why);
         }
     }
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Way {
 }
 
 /// A module as text, compiled once for all tests of the process.
-pub struct Module {
+pub(crate) struct Module {
     name: String,
     program: Arc<Program>,
 }
@@ -140,7 +140,7 @@ pub struct Module {
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
 
 impl Module {
-    pub fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
         let compiled = || match lower::compile(&corpus::text(name)) {
             Ok(program) => program,
@@ -152,24 +152,24 @@ impl Module {
 }
 
 /// A kernel parameter as the bytes that the kernel reads.
-pub struct Parameter(Vec<u8>);
+pub(crate) struct Parameter(Vec<u8>);
 
 impl Parameter {
-    pub fn pointer(buffer: &Buffer) -> Self {
+    pub(crate) fn pointer(buffer: &Buffer) -> Self {
         Parameter::bytes(&buffer.address())
     }
 
-    pub fn bytes<T: Pod>(value: &T) -> Self {
+    pub(crate) fn bytes<T: Pod>(value: &T) -> Self {
         Parameter(bytemuck::bytes_of(value).to_vec())
     }
 
-    pub fn raw(bytes: Vec<u8>) -> Self {
+    pub(crate) fn raw(bytes: Vec<u8>) -> Self {
         Parameter(bytes)
     }
 }
 
 /// A fresh device that runs everything in one way, watched by every check.
-pub struct Machine {
+pub(crate) struct Machine {
     way: Way,
     device: Device,
     modules: RefCell<BTreeMap<String, system::Module>>,
@@ -183,28 +183,28 @@ impl Machine {
         Machine { way, device, modules: RefCell::default(), known }
     }
 
-    pub fn upload<T: Pod>(&self, values: &[T]) -> Buffer {
+    pub(crate) fn upload<T: Pod>(&self, values: &[T]) -> Buffer {
         self.device.upload(values).expect("memory")
     }
 
     /// Memory in which nothing has a value yet.
-    pub fn output<T>(&self, count: usize) -> Buffer {
+    pub(crate) fn output<T>(&self, count: usize) -> Buffer {
         self.device.allocate((count * size_of::<T>()) as u64).expect("memory")
     }
 
-    pub fn zeros<T: Pod>(&self, count: usize) -> Buffer {
+    pub(crate) fn zeros<T: Pod>(&self, count: usize) -> Buffer {
         self.upload(&vec![T::zeroed(); count])
     }
 
-    pub fn fill(&self, buffer: &Buffer, offset: u64, bytes: u64, value: u8) {
+    pub(crate) fn fill(&self, buffer: &Buffer, offset: u64, bytes: u64, value: u8) {
         self.device.memory().fill(buffer.address() + offset, bytes, &[value]).expect("memory of the buffer");
     }
 
-    pub fn download<T: Pod>(&self, buffer: &Buffer) -> Vec<T> {
+    pub(crate) fn download<T: Pod>(&self, buffer: &Buffer) -> Vec<T> {
         self.device.download(buffer).expect("whole elements")
     }
 
-    pub fn launch(
+    pub(crate) fn launch(
         &self,
         module: &Module,
         kernel: &str,
