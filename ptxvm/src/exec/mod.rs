@@ -1,9 +1,9 @@
 //! The executor: runs a kernel, 32 lanes at a time, and tells an [`Observer`] what it does.
 //!
-//! A launch is spread over workers ([`worker`]), each of which keeps some blocks resident and gives them turns. A block
-//! ([`block`]) is a state machine: its warps ([`warp`]) run a quantum of instructions each ([`step`]), so blocks that
+//! A launch is spread over workers (`worker`), each of which keeps some blocks resident and gives them turns. A block
+//! (`block`) is a state machine: its warps (`warp`) run a quantum of instructions each (`step`), so blocks that
 //! wait for one another by spinning on memory always get on. How lanes that a branch divided meet again is in
-//! [`converge`], how `.sync` instructions wait for their members in [`gather`], barriers in [`barrier`].
+//! `converge`, how `.sync` instructions wait for their members in `gather`, barriers in `barrier`.
 //!
 //! With an active observer there is one worker, and everything, reports included, follows from the seed.
 

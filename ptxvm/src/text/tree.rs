@@ -64,7 +64,7 @@ pub struct Variable {
     pub vector: u32,
     pub ty: Type,
     pub name: Name,
-    /// `[4][8]` is [4, 8]; `[]` is [0]; a scalar is empty.
+    /// `[4][8]` is 4 and 8; `[]` is one 0; a scalar is empty.
     pub dims: Vec<u64>,
     pub init: Vec<Initializer>,
 }
