@@ -65,6 +65,10 @@ fn white_space_is_clean() {
 /// The files that rustc starts from: libraries, programs, tests, examples, benches and build scripts.
 fn is_crate_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
+    // A module of a library may be named `build`; a build script stands beside the manifest.
+    if parts.last() == Some(&"build.rs") && parts.contains(&"src") {
+        return false;
+    }
     let ["lib.rs" | "main.rs" | "build.rs", ..] = parts.iter().rev().copied().collect::<Vec<_>>()[..] else {
         let folder = parts.len().checked_sub(2).map_or("", |index| parts[index]);
         return matches!(folder, "tests" | "examples" | "benches" | "bin") && !path.contains("/src/tests/");

@@ -484,17 +484,15 @@ pub struct Barrier {
 pub enum BarrierKind {
     Sync,
     Arrive,
-    /// `.red.popc.u32`: operand 0 the count; the predicate's slot, negated or not.
+    /// `.red`: operand 0 is the count, or the result predicate; `source` is the predicate's slot, negated or not.
     Popc {
         source: u16,
         negated: bool,
     },
-    /// `.red.and.pred`: operand 0 the result predicate.
     And {
         source: u16,
         negated: bool,
     },
-    /// `.red.or.pred`.
     Or {
         source: u16,
         negated: bool,

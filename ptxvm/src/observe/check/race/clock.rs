@@ -8,6 +8,25 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 
+/// The ticking of a launch.
+#[derive(Debug, Default)]
+pub(super) struct Ticks {
+    last: u32,
+}
+
+impl Ticks {
+    /// A new tick, later than all before. It stays at the last one where there are no more: see [`Ticks::spent`].
+    pub(super) fn next(&mut self) -> u32 {
+        self.last = self.last.saturating_add(1);
+        self.last
+    }
+
+    /// No tick is left to tell moments apart.
+    pub(super) fn spent(&self) -> bool {
+        self.last == u32::MAX
+    }
+}
+
 /// When and by whom: tick, block, warp, lane in one word. Zero is "never".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 #[repr(transparent)]

@@ -18,8 +18,8 @@ mod touch;
 use report::Conflict;
 
 use channel::{Channel, Strong};
-use clock::Stamp;
-use order::{Block, Ticks, bits};
+use clock::{Stamp, Ticks};
+use order::{Block, bits};
 use shadow::{Shadow, Strength};
 use touch::Touch;
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::clock::{Clock, Shared, Stamp, Who, join};
+use super::clock::{Clock, Shared, Stamp, Ticks, Who, join};
 use super::shadow::Strength;
 use crate::registers::LANES;
 
@@ -15,25 +15,6 @@ use crate::registers::LANES;
 pub(super) const WARPS: usize = 32;
 /// Barriers of a block.
 const BARRIERS: usize = 16;
-
-/// The ticking of a launch.
-#[derive(Debug, Default)]
-pub(super) struct Ticks {
-    last: u32,
-}
-
-impl Ticks {
-    /// A new tick, later than all before. It stays at the last one where there are no more: see [`Ticks::spent`].
-    pub(super) fn next(&mut self) -> u32 {
-        self.last = self.last.saturating_add(1);
-        self.last
-    }
-
-    /// No tick is left to tell moments apart.
-    pub(super) fn spent(&self) -> bool {
-        self.last == u32::MAX
-    }
-}
 
 /// A block that runs.
 #[derive(Debug)]
