@@ -117,6 +117,8 @@ impl fmt::Display for Selection {
 pub struct Checks {
     selection: Selection,
     findings: Findings,
+    /// The device's memory, to name allocations.
+    memory: Option<Arc<AddressSpace>>,
     slots: Slots,
     /// Threads of a block.
     threads: u32,
@@ -141,6 +143,7 @@ impl Checks {
         Checks {
             selection,
             findings: Findings::new(replay.into()),
+            memory: None,
             slots: Slots::default(),
             threads: 0,
             race: selection.has(Check::Racecheck).then(|| Box::new(Race::new())),
@@ -152,7 +155,9 @@ impl Checks {
     }
 
     /// Lets initcheck ask `memory` which bytes of global memory have a value; without it all of them count as written.
+    /// Reports name its allocations.
     pub fn watching(mut self, memory: Arc<AddressSpace>) -> Checks {
+        self.memory = Some(Arc::clone(&memory));
         self.init = self.init.map(|_| Box::new(InitCheck::new(Some(memory))));
         self
     }
@@ -337,7 +342,13 @@ impl Observer for Checks {
     }
 
     fn take_reports(&mut self) -> Vec<Report> {
-        self.findings.take()
+        let mut reports = self.findings.take();
+        for report in &mut reports {
+            if let (Some(memory), Some(address), None) = (&self.memory, report.address, &report.allocation) {
+                report.allocation = Some(memory.nearest(address, 1));
+            }
+        }
+        reports
     }
 
     fn errors(&self) -> u64 {
