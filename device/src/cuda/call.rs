@@ -35,8 +35,8 @@ impl Failure {
     }
 
     /// The driver's answer.
-    pub(crate) fn result(self) -> Option<CUresult> {
-        Some(self.result)
+    pub(crate) fn result(self) -> CUresult {
+        self.result
     }
 
     /// Whether it comes from a kernel that ran earlier: the device is then lost to this process.

@@ -98,7 +98,7 @@ impl Code for CudaCode {
         let mut handle = std::ptr::null_mut();
         let symbol: *const c_char = text.as_ptr();
         call!(cuModuleGetFunction(&mut handle, self.loaded.handle, symbol)).map_err(|failure| {
-            if failure.result() == Some(CUresult::CUDA_ERROR_NOT_FOUND) {
+            if failure.result() == CUresult::CUDA_ERROR_NOT_FOUND {
                 return missing();
             }
             self.loaded.context.failed(failure)

@@ -136,7 +136,7 @@ impl Driver for CudaDevice {
         // The driver gives no memory of no bytes; one byte has an address.
         match call!(cuMemAlloc_v2(&mut address, bytes.max(1))) {
             Ok(()) => Ok(Some(Memory { address, owner: Arc::new(Owned { context: self.context.clone(), address }) })),
-            Err(failure) if failure.result() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => Ok(None),
+            Err(failure) if failure.result() == CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
             Err(failure) => Err(self.context.failed(failure)),
         }
     }
@@ -155,8 +155,8 @@ impl Driver for CudaDevice {
         match call!(cuCtxEnablePeerAccess(to.context.handle, 0)) {
             Ok(()) => Ok(true),
             Err(failure) => match failure.result() {
-                Some(CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) => Ok(true),
-                Some(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) => Ok(false),
+                CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(true),
+                CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED => Ok(false),
                 _ => Err(self.context.failed(failure)),
             },
         }

@@ -151,7 +151,7 @@ impl Mark for CudaMark {
     fn is_reached(&self) -> bool {
         // A failed kernel before it counts as reached: the next synchronise says what happened.
         let answer = self.context.enter().map(|()| call!(cuEventQuery(self.handle)));
-        !matches!(answer, Ok(Err(failure)) if failure.result() == Some(CUresult::CUDA_ERROR_NOT_READY))
+        !matches!(answer, Ok(Err(failure)) if failure.result() == CUresult::CUDA_ERROR_NOT_READY)
     }
 
     fn since(&self, earlier: &dyn Mark) -> Option<Duration> {

@@ -162,7 +162,7 @@ impl<D: Value> Results for [D; 4] {
 /// Runs `body` compiled for AVX2, FMA, BMI and POPCNT where the processor has them. What `body` calls must inline into
 /// it: what does not is compiled for the baseline, where `f32::mul_add` is a call of the C library.
 #[inline(always)]
-pub(crate) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+pub fn vectorised<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
         let Some(simd) = pulp::x86::V3::try_new() else { return plain(body) };

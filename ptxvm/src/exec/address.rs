@@ -1,8 +1,10 @@
 //! From an instruction's address operand to places in a space.
 
+use warpweft_ptxvm_isa::vectorised;
+
 use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, Local};
-use super::words::{self, vectorised};
+use super::words;
 use crate::memory::{Fault, FaultKind, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
 use crate::observe::{Halt, Observer};
 use crate::program::{Address, AddressBase};

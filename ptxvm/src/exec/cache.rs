@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::words::{self, vectorised};
+use warpweft_ptxvm_isa::vectorised;
+
+use super::words;
 use super::worker::Context;
 use crate::memory::{Allocation, FaultKind, Page};
 use crate::registers::LANES;

@@ -242,16 +242,6 @@ pub(super) fn step(offsets: &[u32; LANES], mask: u32) -> u32 {
     if differ == 0 { step } else { 0 }
 }
 
-/// Runs `body` compiled for AVX2 where the processor has it. What it calls must inline into it.
-#[inline(always)]
-pub(super) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(simd) = pulp::x86::V3::try_new() {
-        return simd.vectorize(body);
-    }
-    body()
-}
-
 /// An element of 1, 2, 4 or 8 bytes at a multiple of its size.
 #[inline(always)]
 pub(super) fn load_element<W: Words>(words: &W, lane: usize, offset: u32, bytes: u32) -> u64 {

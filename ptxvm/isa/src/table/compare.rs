@@ -67,8 +67,6 @@ macro_rules! setp_by {
         }
     }};
 }
-#[allow(unused_imports)] // comparisons of floats use it too
-pub(super) use setp_by;
 
 /// The function of a `set` that compares by the function given, combined as the modifiers say. What it writes for true
 /// is all ones, and 1.0 where the first type is a floating-point one.
@@ -96,8 +94,6 @@ macro_rules! set_by {
         }
     }};
 }
-#[allow(unused_imports)]
-pub(super) use set_by;
 
 /// The comparison among the modifiers, wherever it stands.
 pub(super) fn comparison(m: &Mods) -> &'static str {

@@ -25,7 +25,6 @@ pub(super) fn rows(out: &mut Vec<Form>) {
 }
 
 /// `mov` between registers of a type: operands d, a.
-#[allow(dead_code)] // until lowering uses it
 pub fn copy(ty: Type) -> LaneFn {
     match ty.bits() {
         1 => each!(|a: bool| a),
@@ -36,7 +35,6 @@ pub fn copy(ty: Type) -> LaneFn {
 
 /// `mov` of a vector into a scalar of a type, the first element lowest: operands d and the `parts` elements. None where
 /// the ISA has no such vector.
-#[allow(dead_code)] // until lowering uses it
 pub fn pack(whole: Type, parts: usize) -> Option<LaneFn> {
     Some(match (whole.bits(), parts) {
         (16, 2) => each!(|a: u8, b: u8| u16::from_le_bytes([a, b])),
@@ -52,7 +50,6 @@ pub fn pack(whole: Type, parts: usize) -> Option<LaneFn> {
 
 /// `mov` of a scalar of a type into a vector: operands are the `parts` elements, lowest first, and a. None where the ISA
 /// has no such vector.
-#[allow(dead_code)] // until lowering uses it
 pub fn unpack(whole: Type, parts: usize) -> Option<LaneFn> {
     Some(match (whole.bits(), parts) {
         (16, 2) => each!(|a: u16| (a as u8, (a >> 8) as u8)),

@@ -94,7 +94,8 @@ pub struct Profile {
 #[derive(Default)]
 pub struct Profiler {
     profile: Profile,
-    functions: Vec<(String, Vec<InstructionCount>)>,
+    /// Of each function that ran, known by its place in the program: its instructions.
+    functions: Vec<(usize, Vec<InstructionCount>)>,
     read: Footprint,
     written: Footprint,
 }
@@ -112,10 +113,11 @@ impl Profiler {
 
     /// The counters of an instruction.
     fn line(&mut self, at: &At<'_>) -> &mut InstructionCount {
-        let found = self.functions.iter().position(|(name, _)| *name == at.function.name);
+        let place = std::ptr::from_ref(at.function).addr();
+        let found = self.functions.iter().position(|&(known, _)| known == place);
         let function = found.unwrap_or_else(|| {
             let fresh = vec![InstructionCount::default(); at.function.code.len()];
-            self.functions.push((at.function.name.clone(), fresh));
+            self.functions.push((place, fresh));
             self.functions.len() - 1
         });
         &mut self.functions[function].1[at.index as usize]

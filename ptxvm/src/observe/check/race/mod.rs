@@ -2,7 +2,7 @@
 //!
 //! Order is that of the PTX memory consistency model: program order of a lane, barriers (of a warp, of a block, named),
 //! release and acquire patterns through memory with their scopes, and `fence.sc`. Exchanges between lanes (`shfl`, `vote`)
-//! order nothing. Two strong accesses whose scopes include each other's threads do not race. See `docs/ptxvm.md`.
+//! order nothing. Two strong accesses whose scopes include each other's threads do not race. See `docs/ptxvm-ordering.md`.
 //!
 //! The engine knows no executor: [`Race`] takes accesses and synchronisations as they come, whatever they come from.
 
