@@ -105,7 +105,7 @@ impl Block {
                 core.check_errors()?;
             }
         }
-        if progress.ran == 0 && !self.is_done() {
+        if progress.ran == 0 && !self.is_done() && core.allowance(1) > 0 {
             return Err(self.deadlock(core));
         }
         Ok(progress)

@@ -52,6 +52,8 @@ pub(super) struct Core<'a, O> {
     pub(super) cache: Cache,
     /// Warp instructions that this worker has run.
     pub(super) executed: u64,
+    /// How many of these the launch's count already has.
+    counted: u64,
     /// Times that a kernel has looked at a clock: it never sees the same time twice.
     pub(super) looks: u64,
     /// Some lane waits for a function of the host.
@@ -61,7 +63,7 @@ pub(super) struct Core<'a, O> {
 impl<'a, O: Observer> Core<'a, O> {
     pub(super) fn new(context: &'a Context<'a>, observer: &'a mut O, number: u64) -> Core<'a, O> {
         let random = Random::new(context.options.seed, number);
-        Core { context, observer, random, cache: Cache::default(), executed: 0, looks: 0, polled: false }
+        Core { context, observer, random, cache: Cache::default(), executed: 0, counted: 0, looks: 0, polled: false }
     }
 
     /// Runs blocks until none is left, or until somebody fails.
@@ -119,13 +121,12 @@ impl<'a, O: Observer> Core<'a, O> {
         let mut spun = false;
         self.polled = false;
         for &at in order.iter() {
-            let before = self.executed;
             let turn = resident[at].turn(self, warps);
-            let ran = self.executed - before;
-            let executed = self.context.executed.fetch_add(ran, Relaxed) + ran;
+            self.context.executed.fetch_add(self.executed - self.counted, Relaxed);
+            self.counted = self.executed;
             spun |= turn?.spun;
-            if executed >= self.context.options.limit && !resident[at].is_done() {
-                return Err(self.limit_reached(&resident[at]));
+            if self.allowance(1) == 0 {
+                self.limit_reached(resident)?;
             }
         }
         if self.polled {
@@ -151,21 +152,25 @@ impl<'a, O: Observer> Core<'a, O> {
         }
     }
 
-    fn limit_reached(&mut self, block: &Block) -> Box<ExecError> {
-        let limit = self.context.options.limit;
-        let at = block.somewhere(self.context.program);
-        let halt = Halt::Limit(limit);
+    /// Stops the kernel unless nothing of it is left.
+    fn limit_reached(&mut self, resident: &VecDeque<Block>) -> Stepped<()> {
+        let context = self.context;
+        let block = resident.iter().find(|block| !block.is_done());
+        if block.is_none() && context.next.load(Relaxed) >= context.extent.blocks {
+            return Ok(());
+        }
+        let at = block.and_then(|block| block.somewhere(context.program));
+        let halt = Halt::Limit(context.options.limit);
         if O::ACTIVE {
             self.observer.halt(at.as_ref(), &halt);
         }
-        Box::new(ExecError::from_halt(at.as_ref(), &halt))
+        Err(Box::new(ExecError::from_halt(at.as_ref(), &halt)))
     }
 
-    /// How many of `wanted` instructions the limit still allows.
+    /// How many of `wanted` instructions the limit still allows: exactly, where there is one worker.
     pub(super) fn allowance(&self, wanted: u32) -> u32 {
-        let left = self.context.options.limit.saturating_sub(self.context.executed.load(Relaxed));
-        // At least one, so that a turn always runs something and the limit is noticed after it.
-        u64::from(wanted).min(left).max(1) as u32
+        let executed = self.context.executed.load(Relaxed) + (self.executed - self.counted);
+        u64::from(wanted).min(self.context.options.limit.saturating_sub(executed)) as u32
     }
 
     /// Stops when as many errors are reported as the launch allows.

@@ -24,6 +24,22 @@ fn a_loop_without_end_stops_at_the_limit() {
 }
 
 #[test]
+fn the_limit_holds_for_blocks_that_end_at_once_and_for_many_warps() {
+    // Each block ends in its first turn; there are more of them than anybody would wait for.
+    for workers in [1, 2] {
+        let options = Options { limit: 5000, workers, ..options() };
+        let error = kernel(0, "", "ret;", i32::MAX as u32, 32).run(&mut [], &options).expect_err("no end in sight");
+        assert!(error.to_string().contains("limit of 5000"), "{error}");
+    }
+    let machine = kernel(0, "", "LOOP: bra LOOP;", 3, 1024);
+    for limit in [1, 31, 5000] {
+        let ended = machine.attempt(&mut [], &Options { limit, ..options() }, &mut Nobody).expect("a launch");
+        assert!(matches!(ended.failure, Some(ExecError::Limit { .. })), "{ended:?}");
+        assert_eq!(ended.warp_instructions, limit);
+    }
+}
+
+#[test]
 fn the_limit_is_not_in_the_way_of_who_ends_before() {
     let machine = kernel(0, "", "ret;", 1, 32);
     let count = machine.run(&mut [], &options()).expect("it runs").warp_instructions;

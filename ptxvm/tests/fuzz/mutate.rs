@@ -1,5 +1,7 @@
 //! Mutations of PTX, from bytes to whole tokens, by a generator of our own so that they never change.
 
+use crate::near;
+
 /// SplitMix64.
 pub(crate) struct Random(u64);
 
@@ -20,7 +22,7 @@ impl Random {
         if end == 0 { 0 } else { (self.next() % end as u64) as usize }
     }
 
-    fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 }
@@ -125,11 +127,16 @@ impl Corpus {
         Corpus { texts }
     }
 
-    /// A text with one to eight changes.
+    /// A text with one to eight changes. Two of three mutants are changed with care, so that a good part still compiles.
     pub(crate) fn mutant(&self, random: &mut Random) -> String {
         let mut bytes = random.pick(&self.texts).clone().into_bytes();
-        for _ in 0..1 + random.below(8) {
-            self.change(&mut bytes, random);
+        let careful = random.below(3) > 0;
+        for _ in 0..1 + random.below(if careful { 3 } else { 8 }) {
+            if careful {
+                near::change(&mut bytes, random);
+            } else {
+                self.change(&mut bytes, random);
+            }
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -185,12 +192,12 @@ impl Corpus {
     }
 }
 
-fn replace(bytes: &mut Vec<u8>, (start, end): (usize, usize), new: &[u8]) {
+pub(crate) fn replace(bytes: &mut Vec<u8>, (start, end): (usize, usize), new: &[u8]) {
     bytes.splice(start..end, new.iter().copied());
 }
 
 /// The token around byte `at`: a run of name characters, or one other character.
-fn token(bytes: &[u8], at: usize) -> (usize, usize) {
+pub(crate) fn token(bytes: &[u8], at: usize) -> (usize, usize) {
     let follows = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$%.:".contains(byte);
     if !bytes.get(at).is_some_and(follows) {
         return (at, (at + 1).min(bytes.len()));
@@ -200,20 +207,34 @@ fn token(bytes: &[u8], at: usize) -> (usize, usize) {
     (start, end)
 }
 
-/// Pieces of a foreign module that are small enough to mutate often: its head, with the first kilobytes of each function.
+/// Pieces of a foreign module that are small enough to mutate often: its head, with the first kilobytes of each function,
+/// and the labels that these lack.
 pub(crate) fn pieces(text: &str) -> Vec<String> {
     const PIECE: usize = 6000;
-    let starts: Vec<usize> = text.match_indices(".visible .entry").map(|(at, _)| at).collect();
+    let starts: Vec<usize> = text.match_indices(".entry").map(|(at, _)| at).collect();
     let Some(&first) = starts.first() else {
-        return Vec::new();
+        return vec![text.chars().take(PIECE).collect()];
     };
-    let head: String = text[..first.min(PIECE)].to_owned();
+    let first = text[..first].rfind('\n').map_or(0, |at| at + 1);
+    if text.len() < PIECE {
+        return vec![text.to_owned()];
+    }
+    let head = text.get(..first.min(PIECE)).unwrap_or_default();
     let piece = |&start: &usize| {
-        let end = (start + PIECE).min(text.len());
-        let body = &text[start..end];
-        // Cut after an instruction, and close the body.
+        let start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let body = text.get(start..(start + PIECE).min(text.len())).unwrap_or_default();
+        // Its own end, or an end after an instruction.
+        if let Some(end) = body.find("\n}\n") {
+            return format!("{head}{}\n}}\n", &body[..end]);
+        }
         let cut = body.rfind(";\n").map_or(body.len(), |at| at + 2);
-        format!("{head}{}}}\n", &body[..cut])
+        let body = &body[..cut];
+        let mut missing: Vec<&str> = body.split(|byte: char| byte.is_whitespace() || byte == ';').collect();
+        missing.retain(|name| name.starts_with("$L") && !name.ends_with(':') && !body.contains(&format!("{name}:")));
+        missing.sort_unstable();
+        missing.dedup();
+        let labels: String = missing.iter().map(|name| format!("{name}:\n")).collect();
+        format!("{head}{body}{labels}ret;\n}}\n")
     };
     starts.iter().take(4).map(piece).collect()
 }
