@@ -186,3 +186,135 @@ fn lanes_of_a_warp_take_a_lock_in_turn() {
     )
     .passes();
 }
+
+#[test]
+fn a_producer_and_a_consumer_take_turns() {
+    kernel(
+        "mov.u32 %r10, 0;
+         setp.eq.u32 %p1, %r4, 1;
+         @%p1 bra CONSUMER;
+         PRODUCE:
+         st.shared.u32 [%r6], %r10;
+         bar.arrive 1, 64;
+         bar.sync 2, 64;
+         add.u32 %r10, %r10, 1;
+         setp.lt.u32 %p2, %r10, 4;
+         @%p2 bra PRODUCE;
+         bra DONE;
+         CONSUMER:
+         bar.sync 1, 64;
+         ld.shared.u32 %r11, [%r6+-128];
+         bar.arrive 2, 64;
+         add.u32 %r10, %r10, 1;
+         setp.lt.u32 %p2, %r10, 4;
+         @%p2 bra CONSUMER;
+         DONE:",
+    )
+    .passes();
+}
+
+#[test]
+fn each_block_waits_for_the_one_before_it() {
+    // A chain as in look-back scans: the last block spins through the turns of all the others.
+    kernel(
+        "setp.ne.u32 %p1, %r1, 0;
+         @%p1 bra DONE;
+         setp.eq.u32 %p2, %r2, 0;
+         mul.wide.u32 %rd10, %r2, 4;
+         add.u64 %rd11, %rd2, %rd10;
+         mov.u32 %r11, 0;
+         @%p2 bra FIRST;
+         SPIN:
+         nanosleep.u32 20;
+         ld.acquire.gpu.global.u32 %r11, [%rd11+-4];
+         setp.eq.u32 %p3, %r11, 0;
+         @%p3 bra SPIN;
+         FIRST:
+         add.u32 %r11, %r11, 1;
+         st.release.gpu.global.u32 [%rd11], %r11;
+         DONE:",
+    )
+    .blocks(12)
+    .passes();
+}
+
+#[test]
+fn neighbours_in_a_ring_meet_in_two_turns() {
+    // Pairs of even and odd warps, then of odd and even ones: no warp waits for one that waits for it.
+    kernel(
+        "shr.u32 %r10, %r4, 1;
+         add.u32 %r10, %r10, 1;
+         bar.sync %r10, 64;
+         add.u32 %r11, %r4, 1;
+         and.b32 %r11, %r11, 3;
+         shr.u32 %r11, %r11, 1;
+         add.u32 %r11, %r11, 3;
+         bar.sync %r11, 64;",
+    )
+    .threads(128)
+    .passes();
+}
+
+#[test]
+fn a_warp_spins_on_one_that_comes_later() {
+    // Warp 0 looks until the last warp, which first passes a barrier with the others, has written.
+    kernel(
+        "setp.eq.u32 %p1, %r4, 0;
+         @%p1 bra LOOK;
+         bar.sync 1, 96;
+         setp.ne.u32 %p2, %r1, 127;
+         @%p2 bra DONE;
+         st.release.cta.global.u32 [%rd2], 1;
+         bra DONE;
+         LOOK:
+         ld.acquire.cta.global.u32 %r10, [%rd2];
+         setp.eq.u32 %p3, %r10, 0;
+         @%p3 bra LOOK;
+         DONE:
+         bar.sync 0;",
+    )
+    .threads(128)
+    .passes();
+}
+
+#[test]
+fn a_block_takes_the_ticket_of_the_last_and_leaves() {
+    // Whoever is not last exits while the others still wait at barriers of their own.
+    kernel(
+        "setp.ne.u32 %p1, %r1, 0;
+         @%p1 bra MEET;
+         atom.global.acq_rel.gpu.add.u32 %r10, [%rd2], 1;
+         st.shared.u32 [%r5], %r10;
+         MEET:
+         bar.sync 0;
+         ld.shared.u32 %r10, [%r5];
+         setp.ne.u32 %p2, %r10, 4;
+         @%p2 exit;
+         bar.sync 0;
+         st.global.u32 [%rd3], %r10;
+         bar.sync 0;",
+    )
+    .blocks(5)
+    .passes();
+}
+
+#[test]
+fn lanes_wait_for_a_lane_of_their_own_warp() {
+    // Volta and later promise that the lane which writes gets its turn while the others look.
+    kernel(
+        "setp.eq.u32 %p1, %r3, 31;
+         @%p1 bra WRITE;
+         LOOK:
+         ld.acquire.cta.global.u32 %r10, [%rd2];
+         setp.eq.u32 %p2, %r10, 0;
+         @%p2 bra LOOK;
+         bra MEET;
+         WRITE:
+         st.release.cta.global.u32 [%rd2], 1;
+         MEET:
+         bar.warp.sync -1;
+         bar.sync 0;",
+    )
+    .threads(32)
+    .passes();
+}
