@@ -332,7 +332,69 @@ fn one_rank_alone_does_everything_locally() {
     comm.sendrecv(&x, 0, &mut y, 0).expect("sendrecv");
     assert_eq!((x, y), ([3.0, 4.0], [3.0, 4.0]));
     assert_eq!(comm.start_all_reduce(vec![5u8], Op::Sum).wait().expect("done").buffer, [5]);
+    assert_eq!(comm.start_sendrecv(vec![5u8], 0, vec![0u8], 0).wait().expect("done").buffer.1, [5]);
     assert!(comm.split(None, 0).expect("split").is_none());
     assert_eq!(comm.split(Some(1), 0).expect("split").map(|part| part.world()), Some(1));
     assert!(matches!(comm.broadcast(&mut y, 1), Err(CommError::Argument { .. })));
+}
+
+#[test]
+fn owned_messages_go_both_ways_and_around() {
+    for kind in KINDS {
+        ranks(3, auto(kind), |comm| {
+            let (rank, world) = (comm.rank(), comm.world());
+            // One direction a communicator: long messages to and from the same peer do not wait for each other.
+            let back = comm.split(Some(0), 0).expect("split").expect("a group");
+            let long = 300_000;
+            if rank < 2 {
+                let peer = 1 - rank;
+                let (there, here) = if rank == 0 { (&comm, &back) } else { (&back, &comm) };
+                let sent = there.start_send(vec![rank as f32; long], peer);
+                let got = here.start_recv(vec![9.0f32; long], peer);
+                assert_eq!(got.wait().expect("recv").buffer, vec![peer as f32; long]);
+                assert_eq!(sent.wait().expect("send").buffer, vec![rank as f32; long], "the memory comes back");
+            }
+            // Several rounds of a ring, started at once, in order behind each other and before the barrier.
+            let (next, before) = ((rank + 1) % world, (rank + world - 1) % world);
+            let rounds: Vec<_> = (0..4usize)
+                .map(|i| {
+                    comm.start_sendrecv(
+                        vec![(10 * rank + i) as u32; 1 + 50_000 * i],
+                        next,
+                        vec![0u32; 1 + 50_000 * i],
+                        before,
+                    )
+                })
+                .collect();
+            comm.barrier().expect("barrier");
+            assert!(rounds.iter().all(|round| round.is_done()));
+            for (i, round) in rounds.into_iter().enumerate() {
+                let done = round.wait().expect("sendrecv");
+                assert!(done.started <= done.finished);
+                assert_eq!(done.buffer.1, vec![(10 * before + i) as u32; 1 + 50_000 * i]);
+            }
+        });
+    }
+}
+
+#[test]
+fn owned_messages_that_cannot_be_are_refused_and_their_memory_comes_back() {
+    ranks(2, auto(TransportKind::Thread), |comm| {
+        let error = comm.start_send(vec![1u8; 3], 2).wait().expect_err("no such rank");
+        assert!(error.to_string().contains("rank 2 is no rank of 2"), "{error}");
+        assert_eq!(error.buffer, Some(vec![1; 3]));
+        let error = comm.start_recv(vec![1u8; 3], comm.rank()).wait().expect_err("nothing is sent");
+        assert!(error.to_string().contains("0 messages to the own rank and 1 from it"), "{error}");
+        // To oneself both ends must be in one call.
+        let done = comm.start_sendrecv(vec![7u8; 3], comm.rank(), vec![0u8; 3], comm.rank()).wait().expect("a copy");
+        assert_eq!(done.buffer.1, [7; 3]);
+        // A message of another length is found out by both.
+        let result = if comm.rank() == 0 {
+            comm.start_send(vec![0f32; 5], 1).wait()
+        } else {
+            comm.start_recv(vec![0f32; 6], 0).wait()
+        };
+        let failed = result.err().map(CommError::from).or_else(|| comm.barrier().err()).expect("5 are not 6");
+        assert!(failed.to_string().contains('5') && failed.to_string().contains('6'), "{failed}");
+    });
 }

@@ -16,7 +16,7 @@ fn shape(heads: usize, head_size: usize, row_stride: usize) -> Shape {
 fn turned<T: Float>(on: &On, shape: Shape, options: Options, x: &[T], backward: bool) -> Vec<T> {
     let mut x = on.up(x);
     let call = if backward { rope::backward } else { rope::forward };
-    call(&on.stream, shape, options, x.as_view_mut()).unwrap();
+    call(&on.stream, shape, options, None, x.as_view_mut()).unwrap();
     on.down(&x)
 }
 
@@ -35,7 +35,7 @@ fn check<T: Float>() {
                 let x: Vec<T> = normal(2 * 10 * row_stride, 1);
                 for (backward, sign) in [(false, 1.0), (true, -1.0)] {
                     let mut expected = f64s(&x);
-                    reference::rotate(shape, options, sign, &mut expected);
+                    reference::rotate(shape, options, None, sign, &mut expected);
                     let given = turned(&on, shape, options, &x, backward);
                     let bound = bound(&f64s(&x));
                     assert_within(&format!("{shape:?} {options:?}"), &given, &expected, |_| bound);
@@ -77,11 +77,11 @@ fn the_references_inverse_is_the_gradient_by_finite_differences() {
         let (x, dy) = (f64s(&normal::<f32>(120, 3)), f64s(&normal::<f32>(120, 4)));
         let loss = |x: &[f64]| {
             let mut y = x.to_vec();
-            reference::rotate(shape, options, 1.0, &mut y);
+            reference::rotate(shape, options, None, 1.0, &mut y);
             dot(&y, &dy)
         };
         let mut dx = dy.clone();
-        reference::rotate(shape, options, -1.0, &mut dx);
+        reference::rotate(shape, options, None, -1.0, &mut dx);
         assert_gradient("dx", &dx, &finite_differences(&x, loss));
     }
 }
@@ -100,7 +100,7 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     let on = On::threads(1);
     let attempt = |shape: Shape, options: Options, len: usize| {
         let mut x = on.up(&vec![7.0f32; len]);
-        let error = rope::forward(&on.stream, shape, options, x.as_view_mut()).unwrap_err();
+        let error = rope::forward(&on.stream, shape, options, None, x.as_view_mut()).unwrap_err();
         assert!(on.down(&x).iter().all(|&x| x == 7.0));
         error.to_string()
     };
@@ -114,4 +114,46 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     for base in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         assert!(attempt(shape(2, 8, 16), Options { base, ..options }, 320).contains("`base` is"));
     }
+}
+
+#[test]
+fn positions_as_data_turn_each_row_by_its_own_angle() {
+    let on = On::threads(2);
+    let (shape, options) = (shape(3, 32, 96), Options { position: 5, ..Options::default() });
+    let x: Vec<f32> = normal(2 * 10 * 96, 6);
+    let same = [3, 0, 131_071, 4, 4, 9, 8, 1, 2, 70_000];
+    let other = [7, 7, 7, 0, 1, 2, 3, 0, 1, 100_000];
+    for positions in [[same, same].concat(), [same, other].concat(), [other, same].concat()] {
+        let places = on.up(&positions);
+        for (backward, sign) in [(false, 1.0), (true, -1.0)] {
+            let mut given = on.up(&x);
+            let call = if backward { rope::backward } else { rope::forward };
+            call(&on.stream, shape, options, Some(places.as_view()), given.as_view_mut()).unwrap();
+            let mut expected = f64s(&x);
+            reference::rotate(shape, options, Some(&positions), sign, &mut expected);
+            let bound = bound(&f64s(&x));
+            assert_within(&format!("{positions:?}"), &on.down(&given), &expected, |_| bound);
+        }
+    }
+}
+
+#[test]
+fn positions_that_count_up_are_the_ones_that_need_not_be_given() {
+    let on = On::threads(1);
+    let x: Vec<f32> = normal(2 * 10 * 96, 7);
+    let (shape, options) = (shape(3, 32, 96), Options::default());
+    let counted = turned(&on, shape, options, &x, false);
+    let places = on.up(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].repeat(2));
+    let mut given = on.up(&x);
+    rope::forward(&on.stream, shape, options, Some(places.as_view()), given.as_view_mut()).unwrap();
+    assert_eq!(on.down(&given), counted);
+
+    let short = on.up(&[0u32; 19]);
+    let error = rope::forward(&on.stream, shape, options, Some(short.as_view()), given.as_view_mut()).unwrap_err();
+    assert_eq!(error.to_string(), "rope::forward: `positions` has 19 elements; its shape 2 x 10 needs 20");
+    assert_eq!(on.down(&given), counted, "nothing is written");
+    // No tokens at all.
+    let (none, mut nothing) = (on.up::<u32>(&[]), on.up::<f32>(&[]));
+    let empty = Shape { tokens: 0, ..shape };
+    rope::forward(&on.stream, empty, options, Some(none.as_view()), nothing.as_view_mut()).unwrap();
 }

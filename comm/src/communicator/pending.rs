@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use warpweft_device::Element;
 
-use super::{Communicator, Shared};
+use super::{Communicator, Group, Shared};
 use crate::region::OwnedRegion;
 use crate::{Cause, CommError, Failure, Op, Verdict};
 
@@ -336,6 +336,41 @@ impl Communicator {
     ) -> Pending<(A, B)> {
         self.start((send, recv), |shared, (send, recv)| {
             shared.all_to_all(send.region().host()?, recv.region_mut().host()?)
+        })
+    }
+
+    /// [`send`](Self::send) under way. Operations of one communicator run one after the other: two ranks that each start a
+    /// long message to the other one and then receive wait for each other, as with the blocking calls. Give each
+    /// direction a communicator of its own, or take [`start_sendrecv`](Self::start_sendrecv).
+    pub fn start_send<T: Element, B: OwnedRegion<T>>(&self, data: B, peer: usize) -> Pending<B> {
+        self.start(data, move |shared, data| {
+            let mut group = Group::default();
+            group.send(data.region(), peer);
+            shared.points(group)
+        })
+    }
+
+    /// [`recv`](Self::recv) under way.
+    pub fn start_recv<T: Element, B: OwnedRegion<T>>(&self, data: B, peer: usize) -> Pending<B> {
+        self.start(data, move |shared, data| {
+            let mut group = Group::default();
+            group.recv(data.region_mut(), peer);
+            shared.points(group)
+        })
+    }
+
+    /// [`sendrecv`](Self::sendrecv) under way.
+    pub fn start_sendrecv<T: Element, A: OwnedRegion<T>, B: OwnedRegion<T>>(
+        &self,
+        send: A,
+        to: usize,
+        recv: B,
+        from: usize,
+    ) -> Pending<(A, B)> {
+        self.start((send, recv), move |shared, (send, recv)| {
+            let mut group = Group::default();
+            group.send(send.region(), to).recv(recv.region_mut(), from);
+            shared.points(group)
         })
     }
 }

@@ -21,11 +21,22 @@ pub(super) enum Direction {
     Backward,
 }
 
-/// Cosines and sines of the first tokens' angles, `head_size / 2` a token.
+/// Cosines and sines of the angles of rows, `head_size / 2` a row. Row r of x takes row r modulo their number.
 struct Table {
-    key: (usize, usize, Options),
+    head_size: usize,
+    options: Options,
+    /// What each row's position is, less `options.position`.
+    places: Places,
     cos: Vec<f32>,
     sin: Vec<f32>,
+}
+
+/// The positions of a table's rows.
+#[derive(PartialEq, Eq)]
+enum Places {
+    /// 0, 1, 2 and so on, so many.
+    Counted(usize),
+    Listed(Vec<u32>),
 }
 
 thread_local! {
@@ -34,35 +45,67 @@ thread_local! {
 }
 
 impl Table {
-    fn get(shape: Shape, options: Options) -> Arc<Self> {
-        let key = (shape.tokens, shape.head_size, options);
-        if let Some(table) = LAST.with_borrow(|last| last.clone().filter(|table| table.key == key)) {
+    fn get(shape: Shape, options: Options, positions: Option<&[u32]>) -> Arc<Self> {
+        let places = match positions {
+            None => Places::Counted(shape.tokens),
+            // Sequences that are all cut the same way, as they are over context-parallel ranks, share the first one's rows.
+            Some(listed) if listed.chunks_exact(shape.tokens).all(|own| *own == listed[..shape.tokens]) => {
+                Places::Listed(listed[..shape.tokens].to_vec())
+            }
+            Some(listed) => Places::Listed(listed.to_vec()),
+        };
+        let fits = |table: &Arc<Self>| {
+            table.head_size == shape.head_size && table.options == options && table.places == places
+        };
+        if let Some(table) = LAST.with_borrow(|last| last.clone().filter(fits)) {
             return table;
         }
-        let half = shape.head_size / 2;
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
-        for token in 0..shape.tokens {
-            for pair in 0..half {
-                let position = options.position.saturating_add(token);
-                let angle = reference::angle(shape.head_size, options.base, position, pair);
-                cos.push(angle.cos() as f32);
-                sin.push(angle.sin() as f32);
-            }
-        }
-        let table = Arc::new(Self { key, cos, sin });
+        let table = Arc::new(Self::compute(shape.head_size, options, places));
         if table.cos.len() <= KEPT_PAIRS {
             LAST.set(Some(table.clone()));
         }
         table
     }
+
+    fn compute(head_size: usize, options: Options, places: Places) -> Self {
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        let mut row = |place: usize| {
+            for pair in 0..head_size / 2 {
+                let position = options.position.saturating_add(place);
+                let angle = reference::angle(head_size, options.base, position, pair);
+                cos.push(angle.cos() as f32);
+                sin.push(angle.sin() as f32);
+            }
+        };
+        match &places {
+            Places::Counted(tokens) => (0..*tokens).for_each(&mut row),
+            Places::Listed(listed) => listed.iter().for_each(|place| row(*place as usize)),
+        }
+        Self { head_size, options, places, cos, sin }
+    }
+
+    fn rows(&self) -> usize {
+        match &self.places {
+            Places::Counted(tokens) => *tokens,
+            Places::Listed(listed) => listed.len(),
+        }
+    }
 }
 
-pub(super) fn rotate<T: Float>(pool: &CpuPool, shape: Shape, options: Options, direction: Direction, x: &mut [T]) {
+pub(super) fn rotate<T: Float>(
+    pool: &CpuPool,
+    shape: Shape,
+    options: Options,
+    positions: Option<&[u32]>,
+    direction: Direction,
+    x: &mut [T],
+) {
     let Shape { batch, tokens, heads, head_size, row_stride } = shape;
     if x.is_empty() || heads * head_size == 0 {
         return;
     }
-    let table = Table::get(shape, options);
+    let table = Table::get(shape, options, positions);
+    let table_rows = table.rows();
     let sign = if direction == Direction::Forward { 1.0 } else { -1.0 };
     let half = head_size / 2;
     let block = rows::block(batch * tokens, pool, 1, LEAST_ELEMENTS.div_ceil(row_stride));
@@ -72,7 +115,7 @@ pub(super) fn rotate<T: Float>(pool: &CpuPool, shape: Shape, options: Options, d
             #[inline(always)]
             || {
                 for (row, x) in rows.chunks_exact_mut(row_stride).enumerate() {
-                    let angles = (index * block + row) % tokens * half;
+                    let angles = (index * block + row) % table_rows * half;
                     let (cos, sin) = (&table.cos[angles..][..half], &table.sin[angles..][..half]);
                     for head in x[..heads * head_size].chunks_exact_mut(head_size) {
                         if options.interleaved {

@@ -3,11 +3,13 @@
 //! Pair d of a head at position p is turned by the angle p · base^(-2d/D): (a, b) becomes (a cos - b sin, b cos + a sin).
 //! The pairs are (d, d + D/2), or with `interleaved` (2d, 2d + 1). Angles are formed and reduced in f64, so that the
 //! last position of a long context is as accurate as the first; cosine and sine are rounded once to f32.
+//!
+//! Positions are data where tokens do not stand one after the other: the rows of a context-parallel rank, packed documents.
 
 mod cpu;
 pub mod reference;
 
-use warpweft_device::{Float, Stream, ViewMut};
+use warpweft_device::{Float, Stream, View, ViewMut};
 
 use crate::{KernelError, check};
 
@@ -31,7 +33,7 @@ pub struct Shape {
 pub struct Options {
     /// The base of the geometric row of frequencies; positive.
     pub base: f32,
-    /// Position of the first token.
+    /// Position of the first token; added to every position where those are given.
     pub position: usize,
     /// Whether neighbours (2d, 2d + 1) make a pair, and not (d, d + D/2).
     pub interleaved: bool,
@@ -43,7 +45,8 @@ impl Default for Options {
     }
 }
 
-/// Turns the first `heads` heads of every row of x.
+/// Turns the first `heads` heads of every row of x, each by its entry of `positions` `[batch, tokens]`; `None` means that
+/// the tokens of each sequence stand at 0, 1, 2 and so on.
 ///
 /// # Errors
 /// An odd head size, a row shorter than its heads, a base that is not positive, a length that contradicts the shape, an
@@ -52,9 +55,10 @@ pub fn forward<T: Float>(
     stream: &Stream,
     shape: Shape,
     options: Options,
+    positions: Option<View<'_, u32>>,
     x: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    rotate("rope::forward", stream, shape, options, x, cpu::Direction::Forward)
+    rotate("rope::forward", stream, shape, options, positions, x, cpu::Direction::Forward)
 }
 
 /// The gradient: turns the other way. dx in place.
@@ -65,9 +69,10 @@ pub fn backward<T: Float>(
     stream: &Stream,
     shape: Shape,
     options: Options,
+    positions: Option<View<'_, u32>>,
     dx: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    rotate("rope::backward", stream, shape, options, dx, cpu::Direction::Backward)
+    rotate("rope::backward", stream, shape, options, positions, dx, cpu::Direction::Backward)
 }
 
 fn rotate<T: Float>(
@@ -75,6 +80,7 @@ fn rotate<T: Float>(
     stream: &Stream,
     shape: Shape,
     options: Options,
+    positions: Option<View<'_, u32>>,
     x: ViewMut<'_, T>,
     direction: cpu::Direction,
 ) -> Result<(), KernelError> {
@@ -92,7 +98,9 @@ fn rotate<T: Float>(
         let allowed = "positive and finite".to_owned();
         return Err(KernelError::Number { op, argument: "base", given: options.base.into(), allowed });
     }
+    let positions =
+        positions.map(|positions| check::view(stream, op, "positions", positions, &[batch, tokens])).transpose()?;
     let x = check::view_mut(stream, op, "x", x, &[batch, tokens, row_stride])?;
-    cpu::rotate(stream.device().cpu_pool()?, shape, options, direction, x);
+    cpu::rotate(stream.device().cpu_pool()?, shape, options, positions, direction, x);
     Ok(())
 }

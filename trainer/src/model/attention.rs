@@ -53,7 +53,7 @@ impl Attention {
         lse: ViewMut<'_, f32>,
     ) -> Result<(), TrainError> {
         if self.rotates {
-            rope::forward(pass.stream, self.rotated(pass), rope::Options::default(), qkv.reborrow())?;
+            rope::forward(pass.stream, self.rotated(pass), rope::Options::default(), None, qkv.reborrow())?;
         }
         let (shape, options) = (self.shape(pass), Self::options());
         Ok(attention::forward_packed(pass.stream, shape, options, qkv.as_view(), y, lse)?)
@@ -73,7 +73,7 @@ impl Attention {
         let (shape, options) = (self.shape(pass), Self::options());
         attention::backward_packed(pass.stream, shape, options, qkv, y, lse, dy, dqkv.reborrow())?;
         if self.rotates {
-            rope::backward(pass.stream, self.rotated(pass), rope::Options::default(), dqkv)?;
+            rope::backward(pass.stream, self.rotated(pass), rope::Options::default(), None, dqkv)?;
         }
         Ok(())
     }
