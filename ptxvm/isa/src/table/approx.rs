@@ -32,9 +32,7 @@ macro_rules! of_angle {
             flagged!(m, M of ftz, |r, o, mask, s| match s.approx {
                 Approx::Adversary => map1(r, o, mask, |a: f32| moved::<$function, M>(a, s)),
                 Approx::Rounded if r.narrow(o[1]).iter().all(|&bits| f32::from_bits(bits).abs() <= NEAR) => {
-                    map1(r, o, mask, |a: f32| {
-                        single::finish::<M>($near(single::source::<M>(a).into()) as f32)
-                    })
+                    map1(r, o, mask, |a: f32| single::finish::<M>($near(single::source::<M>(a))))
                 }
                 Approx::Rounded => map1(r, o, mask, |a: f32| rounded::<$function, M>(a)),
             })
@@ -78,8 +76,8 @@ pub(super) fn rows(out: &mut Vec<Form>) {
         lanes("rcp.approx{.ftz}.f32", "d:f32 a:f32", of_f32::<Rcp>).since(1, 4, 10),
         lanes("rsqrt.approx{.ftz}.f32", "d:f32 a:f32", of_f32::<Rsqrt>).since(1, 4, 10),
         lanes("sqrt.approx{.ftz}.f32", "d:f32 a:f32", of_f32::<Sqrt>).since(1, 4, 10),
-        lanes("sin.approx{.ftz}.f32", "d:f32 a:f32", of_angle!(Sin, trigonometric::near_sin)).since(1, 4, 10),
-        lanes("cos.approx{.ftz}.f32", "d:f32 a:f32", of_angle!(Cos, trigonometric::near_cos)).since(1, 4, 10),
+        lanes("sin.approx{.ftz}.f32", "d:f32 a:f32", of_angle!(Sin, trigonometric::near_sin_rounded)).since(1, 4, 10),
+        lanes("cos.approx{.ftz}.f32", "d:f32 a:f32", of_angle!(Cos, trigonometric::near_cos_rounded)).since(1, 4, 10),
         lanes("div.approx{.ftz}.f32", "d:f32 a:f32 b:f32", |m| {
             flagged!(m, M of ftz, |r, o, mask, s| match s.approx {
                 Approx::Rounded => map2(r, o, mask, |a: f32, b: f32| quotient::approx::<M>(a, b)),

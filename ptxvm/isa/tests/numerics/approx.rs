@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use warpweft_ptxvm_isa::numerics::approx::exponential::{Ex2, Tanh};
 use warpweft_ptxvm_isa::numerics::approx::logarithm::Lg2;
 use warpweft_ptxvm_isa::numerics::approx::root::{Rcp, Rsqrt, Sqrt};
-use warpweft_ptxvm_isa::numerics::approx::trigonometric::{Cos, NEAR, Sin, near_cos, near_sin};
+use warpweft_ptxvm_isa::numerics::approx::trigonometric::{Cos, NEAR, Sin, near_cos_rounded, near_sin_rounded};
 use warpweft_ptxvm_isa::numerics::approx::{Function, gross, moved, moved_short, quotient, rounded, rounded_short};
 use warpweft_ptxvm_isa::numerics::flags::FTZ;
 use warpweft_ptxvm_isa::numerics::{Approx, Settings};
@@ -39,11 +39,11 @@ fn correctly_rounded<F: Function>(name: &str, domain: impl Fn(f32) -> bool, prec
         }
         near_middle += 1;
         if f64::from(got) != precise(x).exact().round(F32, Mode::Nearest) {
-            wrong.push(x);
+            wrong.push(format!("{bits:#010x} ({x:e})"));
         }
     }
     assert!(near_middle > 0, "{name}: no input was looked at closely");
-    assert!(wrong.is_empty(), "{name}: {} of {near_middle} close cases round wrong: {:?}", wrong.len(), wrong.first());
+    assert!(wrong.is_empty(), "{name}: {} of {near_middle} close cases round wrong: {wrong:?}", wrong.len());
 }
 
 /// The value in f64 is within 2^-50 of the true one.
@@ -90,9 +90,14 @@ fn tanh_is_correctly_rounded() {
 }
 
 #[test]
-fn sin_and_cos_are_correctly_rounded() {
+fn sin_is_correctly_rounded() {
     let circle = Circle::new();
     check::<Sin>("sin", |x| x.is_finite() && x != 0.0, |x| circle.sin(x));
+}
+
+#[test]
+fn cos_is_correctly_rounded() {
+    let circle = Circle::new();
     check::<Cos>("cos", |x| x.is_finite() && x != 0.0, |x| circle.cos(x));
 }
 
@@ -102,8 +107,40 @@ fn near_angles_are_the_same_both_ways() {
     for _ in 0..100_000 {
         let x = f32::from_bits(random.code(F32, 32) as u32);
         if x.abs() <= NEAR {
-            assert_eq!(near_sin(x.into()).to_bits(), Sin::value(x.into()).to_bits(), "sin({x:e})");
-            assert_eq!(near_cos(x.into()).to_bits(), Cos::value(x.into()).to_bits(), "cos({x:e})");
+            assert_eq!(near_sin_rounded(x).to_bits(), Sin::rounded(x).to_bits(), "sin({x:e})");
+            assert_eq!(near_cos_rounded(x).to_bits(), Cos::rounded(x).to_bits(), "cos({x:e})");
+        }
+    }
+}
+
+#[test]
+fn the_hard_cases_round_right() {
+    // Within 2^-29 of a unit of the middle of two f32, so that 53 bits do not decide: all that there are.
+    let circle = Circle::new();
+    let wanted = |number: Number| number.exact().round(F32, Mode::Nearest);
+    for x in [0x3b42_9d37, 0xbcf3_a937].map(f32::from_bits) {
+        assert_ne!(f64::from(Ex2::value(x.into()) as f32), wanted(precise::ex2(x)), "{x:e} is an easy case");
+        assert_eq!(f64::from(rounded::<Ex2, 0>(x)), wanted(precise::ex2(x)), "ex2({x:e})");
+    }
+    for x in [9830.398, -9830.398] {
+        assert_eq!(f64::from(rounded::<Sin, 0>(x)), wanted(circle.sin(x)), "sin({x:e})");
+        assert_eq!(near_sin_rounded(x), rounded::<Sin, 0>(x), "sin({x:e})");
+    }
+    for x in [0x5f18_b878, 0x6115_cb11].map(f32::from_bits) {
+        assert_eq!(f64::from(rounded::<Cos, 0>(x)), wanted(circle.cos(x)), "cos({x:e})");
+        assert_eq!(rounded::<Cos, 0>(-x), rounded::<Cos, 0>(x));
+    }
+}
+
+#[test]
+fn roots_and_reciprocals_are_correctly_rounded() {
+    for bits in (0..=u32::MAX).step_by(stride()) {
+        let x = f32::from_bits(bits);
+        if x.is_normal() && x > 0.0 {
+            // In f64 a root or a quotient of f32 is never rounded onto a middle: one more rounding is right.
+            let (root, part) = (f64::from(x).sqrt() as f32, (1.0 / f64::from(x)) as f32);
+            assert_eq!(rounded::<Sqrt, 0>(x), root, "sqrt({x:e})");
+            assert_eq!((rounded::<Rcp, 0>(x), rounded::<Rcp, 0>(-x)), (part, -part), "rcp({x:e})");
         }
     }
 }

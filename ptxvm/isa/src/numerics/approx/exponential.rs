@@ -1,7 +1,7 @@
 //! `ex2` and `tanh`.
 
 use super::adversary::Reach;
-use super::{Function, ROUNDER};
+use super::{Function, ROUNDER, mended};
 
 /// The exponential with base two.
 pub struct Ex2;
@@ -43,6 +43,9 @@ const FACTORIALS: [f64; 12] = [
     1.0 / 6227020800.0,
 ];
 
+/// 2.9695758e-3 and -2.9743774e-2.
+const HARD: [(u32, u32); 2] = [(0x3b42_9d37, 0x3f80_4385), (0xbcf3_a937, 0x3f7a_c6b1)];
+
 /// A polynomial, lowest coefficient first.
 #[inline(always)]
 pub(super) fn polynomial<const N: usize>(x: f64, coefficients: &[f64; N]) -> f64 {
@@ -70,6 +73,11 @@ impl Function for Ex2 {
         let x = x.clamp(-1000.0, 1000.0);
         let (whole, power) = whole_power(x);
         polynomial(x - whole, &POWERS) * power
+    }
+
+    #[inline(always)]
+    fn rounded(x: f32) -> f32 {
+        mended(x, Self::value(x.into()) as f32, HARD)
     }
 
     fn reach(_x: f64, _value: f64) -> Reach {

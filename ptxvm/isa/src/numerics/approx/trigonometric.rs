@@ -2,7 +2,7 @@
 
 use super::adversary::Reach;
 use super::exponential::polynomial;
-use super::{Function, ROUNDER};
+use super::{Function, ROUNDER, mended};
 
 /// The sine.
 pub struct Sin;
@@ -22,6 +22,11 @@ const QUARTER: [f64; 3] = [
 
 /// The first 256 bits of 2/pi after the point.
 const TURNS: [u64; 4] = [0xa2f9_836e_4e44_1529, 0xfc27_57d1_f534_ddc0, 0xdb62_9599_3c43_9041, 0xfe51_63ab_debb_c561];
+
+/// Of the sine 9830.398, of the cosine 1.1004678e19 and 1.7269983e20, with both signs.
+const HARD_SINES: [(u32, u32); 2] = [(0x4619_9998, 0xbeb1_fa5d), (0xc619_9998, 0x3eb1_fa5d)];
+const HARD_COSINES: [(u32, u32); 4] =
+    [(0x5f18_b878, 0x3f7f_14bb), (0xdf18_b878, 0x3f7f_14bb), (0x6115_cb11, 0x3f78_142f), (0xe115_cb11, 0x3f78_142f)];
 
 /// Coefficients of the sine from x^3 and of the cosine from x^4, in powers of x^2; to 2^-58 for |x| <= pi/4.
 const SINE: [f64; 8] = [
@@ -98,6 +103,18 @@ pub fn near_cos(x: f64) -> f64 {
     turned(quarters.wrapping_add(1), rest)
 }
 
+/// [`near_sin`], correctly rounded.
+#[inline(always)]
+pub fn near_sin_rounded(x: f32) -> f32 {
+    mended(x, near_sin(x.into()) as f32, HARD_SINES)
+}
+
+/// [`near_cos`], correctly rounded: its hard cases are all far.
+#[inline(always)]
+pub fn near_cos_rounded(x: f32) -> f32 {
+    near_cos(x.into()) as f32
+}
+
 /// 2^-20.5 up to two pi, 2^-14.7 up to a hundred pi; beyond the ISA promises nothing, and the adversary does not move.
 fn reach(x: f64) -> Reach {
     Reach::Absolute(match x.abs() {
@@ -123,6 +140,11 @@ impl Function for Sin {
         }
     }
 
+    #[inline(always)]
+    fn rounded(x: f32) -> f32 {
+        mended(x, Self::value(x.into()) as f32, HARD_SINES)
+    }
+
     fn reach(x: f64, _value: f64) -> Reach {
         reach(x)
     }
@@ -142,6 +164,11 @@ impl Function for Cos {
             }
             _ => f64::NAN,
         }
+    }
+
+    #[inline(always)]
+    fn rounded(x: f32) -> f32 {
+        mended(x, Self::value(x.into()) as f32, HARD_COSINES)
     }
 
     fn reach(x: f64, _value: f64) -> Reach {
