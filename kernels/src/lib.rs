@@ -17,6 +17,7 @@ pub mod layernorm;
 pub mod matmul;
 pub mod norm;
 pub mod philox;
+pub mod residual;
 pub mod rmsnorm;
 pub mod rope;
 pub mod softmax;

@@ -12,7 +12,8 @@ use warpweft_kernels::philox::Philox4x32;
 
 use crate::TrainError;
 use crate::model::{Architecture, ModelShape};
-use crate::optimizer::{AdamW, Schedule};
+use crate::optimizer::Schedule;
+use crate::parallel::mesh::Mesh;
 use crate::step::{Recipe, Sequences, StepReport, Trainer};
 
 /// What to measure.
@@ -101,12 +102,13 @@ pub fn bench(plan: &Plan, communicator: Communicator) -> Result<Measured, TrainE
 fn measure<T: Float>(plan: &Plan, communicator: Communicator) -> Result<Measured, TrainError> {
     let tokens = plan.shape.context;
     let schedule = Schedule { peak: 3e-4, warmup: 0, steps: u64::MAX };
-    let adamw = AdamW::default();
-    let recipe = Recipe { tokens, micro_batch: plan.batch, adamw, schedule, clip: Some(1.0), seed: 1 };
     let device = Device::cpu_with_threads(plan.threads)?;
     let communicator = Arc::new(communicator);
-    let mut trainer = Trainer::<T>::new(plan.shape, recipe, &device, communicator.clone())?;
     let world = communicator.world();
+    let recipe =
+        Recipe { micro_batch: plan.batch, schedule, clip: Some(1.0), ..Recipe::new(tokens, plan.batch * world) };
+    let mesh = Mesh::data(communicator.clone())?;
+    let mut trainer = Trainer::<T>::new(plan.shape, recipe, &device, mesh)?;
     let mut source = Tokens::new(communicator.rank() as u64, plan);
     let valid = (plan.batch * tokens * world) as u64;
     let mut step = || {

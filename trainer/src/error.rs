@@ -8,7 +8,8 @@ use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::model::ShapeError;
-use crate::parallel::layout::LayoutError;
+use crate::parallel::layout::{Axes, LayoutError};
+use crate::parallel::mesh::MeshError;
 use crate::report::ReportError;
 
 /// An error of the trainer.
@@ -42,6 +43,21 @@ pub enum TrainError {
     /// A reduction that no layout asks for.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// Ranks that cannot be a mesh.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+    /// A tensor was to be communicated over axes that have no group of their own.
+    #[error("no group of ranks is along {axes} together: no layout of this trainer needs one")]
+    NoGroup {
+        /// The axes.
+        axes: Axes,
+    },
+    /// Weights used on a rank of another stage.
+    #[error("unit {unit} of the parameters lies on another stage of the pipeline")]
+    NotHere {
+        /// The unit's number.
+        unit: usize,
+    },
     /// A gradient bucket used while it was not this rank's to use.
     #[error("gradient bucket {bucket} is being summed, is not summed yet, or was lost in a failed reduction")]
     Bucket {
@@ -94,6 +110,7 @@ impl TrainError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
+            Self::Mesh(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
             Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,

@@ -13,7 +13,7 @@ use crate::model::{Model, ModelShape};
 /// 2022, appendix B).
 pub fn per_token(model: &Model, tokens: usize) -> f64 {
     let ModelShape { layers, channels, .. } = *model.shape();
-    let embeddings: usize = model.embedding_tables().map(|id| model.table().get(id).len()).sum();
+    let embeddings: usize = model.embedding_tables().map(|id| model.table().get(id).elements()).sum();
     let parameters = model.table().elements() - embeddings;
     6.0 * parameters as f64 + 12.0 * layers as f64 * tokens as f64 * channels as f64
 }
@@ -43,10 +43,12 @@ pub fn ceiling(stream: &Stream) -> Result<f64, TrainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Spread;
 
     #[test]
     fn the_count_is_that_of_the_formula() -> Result<(), TrainError> {
-        let model = Model::new(ModelShape::gpt2(2, 16, 2, 8, 11))?;
+        let shape = ModelShape::gpt2(2, 16, 2, 8, 11);
+        let model = Model::new(shape, Spread::alone(&shape))?;
         // Per block 12 C² weights and 13 C biases and norm weights; the last norm has 2 C.
         let parameters = 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16;
         assert_eq!(per_token(&model, 8), (6 * parameters + 12 * 2 * 8 * 16) as f64);

@@ -1,4 +1,4 @@
-//! AdamW over flat memory, and the schedule of its learning rate.
+//! AdamW over the weights that a rank holds, and the schedule of its learning rate.
 //!
 //! Matrices decay, vectors (biases, norms) do not. A bf16 model keeps f32 master weights here: the update is done on
 //! them, and the weights of the forward pass are their rounding.
@@ -9,8 +9,9 @@ use warpweft_kernels::adamw;
 use crate::TrainError;
 use crate::checkpoint::{Tensor, Tensors};
 use crate::memory::{Allocator, Class};
-use crate::model::{Parameters, Table};
-use crate::parallel::data::Gradients;
+use crate::model::{Table, UnitId};
+use crate::parallel::gradients::Gradients;
+use crate::parallel::weights::{Weights, set_unit};
 
 /// What stays the same over a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,45 +56,69 @@ impl Schedule {
     }
 }
 
-/// The state of AdamW for all parameters of a rank, flat as the parameters are.
+/// The state of AdamW for all weights that a rank holds, by unit.
 pub struct Optimizer {
     options: AdamW,
+    units: Vec<Option<State>>,
+}
+
+/// One unit's.
+struct State {
     m: Buffer<f32>,
     v: Buffer<f32>,
     master: Option<Buffer<f32>>,
 }
 
+/// What a step does to all weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// The step, from 1.
+    pub step: u64,
+    /// Learning rate.
+    pub lr: f64,
+    /// What the gradients are multiplied with first.
+    pub grad_scale: f64,
+}
+
 impl Optimizer {
-    /// Zero moments for the parameters of `table`; with `master`, room for f32 weights too.
+    /// Zero moments for what this rank holds of `table`; with `master`, room for f32 weights too.
     ///
     /// # Errors
     /// No memory for them.
     pub fn new(table: &Table, options: AdamW, master: bool, allocator: &mut Allocator<'_>) -> Result<Self, TrainError> {
-        let elements = table.elements();
-        let mut zeros = || allocator.zeros(Class::Optimizer, elements);
-        let (m, v) = (zeros()?, zeros()?);
-        let master = if master { Some(zeros()?) } else { None };
-        Ok(Self { options, m, v, master })
+        let units = table.units().iter().map(|unit| {
+            let mut zeros = || allocator.zeros(Class::Optimizer, unit.elements);
+            Ok(match unit.here {
+                true => Some(State { m: zeros()?, v: zeros()?, master: if master { Some(zeros()?) } else { None } }),
+                false => None,
+            })
+        });
+        Ok(Self { options, units: units.collect::<Result<_, TrainError>>()? })
     }
 
-    /// Sets the weights from f32 values, flat: the master weights where there are some, the model's in any case.
+    fn state(&self, unit: UnitId) -> Result<&State, TrainError> {
+        self.units[unit.0].as_ref().ok_or(TrainError::NotHere { unit: unit.0 })
+    }
+
+    /// Sets the weights of a unit from f32 values: the master weights where there are some, the model's in any case.
     ///
     /// # Errors
-    /// A length that is not that of all parameters.
-    pub fn set_weights<T: Float>(
+    /// A length that is not the unit's.
+    pub fn set_unit<T: Float>(
         &mut self,
         stream: &Stream,
+        unit: UnitId,
         values: &[f32],
-        parameters: &mut Parameters<T>,
+        weights: &mut Weights<T>,
     ) -> Result<(), TrainError> {
-        if let Some(master) = &mut self.master {
+        let state = self.units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
+        if let Some(master) = &mut state.master {
             master.as_view_mut().copy_from_host(stream, values)?;
         }
-        let rounded: Vec<T> = values.iter().map(|value| T::from_f32(*value)).collect();
-        Ok(parameters.flat_mut().copy_from_host(stream, &rounded)?)
+        set_unit(stream, values, weights.unit_mut(unit)?)
     }
 
-    /// One update of all weights, `step` counted from 1, with the gradients times `grad_scale`.
+    /// One update of all weights.
     ///
     /// # Errors
     /// Gradients that are not summed.
@@ -101,33 +126,38 @@ impl Optimizer {
         &mut self,
         stream: &Stream,
         table: &Table,
-        (step, lr, grad_scale): (u64, f64, f64),
-        parameters: &mut Parameters<T>,
+        update: Update,
+        weights: &mut Weights<T>,
         gradients: &Gradients,
     ) -> Result<(), TrainError> {
-        let mut tensors = Vec::with_capacity(table.parameters().len());
-        let (mut weights, mut m, mut v) = (parameters.flat_mut(), self.m.as_view_mut(), self.v.as_view_mut());
-        let mut masters = self.master.as_mut().map(|master| master.as_view_mut());
-        for id in table.flat_order() {
-            let parameter = table.get(id);
-            let len = parameter.len();
-            let master = match masters.take() {
-                Some(rest) => {
-                    let (own, rest) = rest.split_at(len)?;
-                    masters = Some(rest);
-                    Some(own)
-                }
-                None => None,
-            };
-            let ((param, w), (first, m_rest), (second, v_rest)) =
-                (weights.split_at(len)?, m.split_at(len)?, v.split_at(len)?);
-            (weights, m, v) = (w, m_rest, v_rest);
-            let grad = gradients.summed_of(id)?;
-            tensors.push(adamw::Tensor { param, master, grad, m: first, v: second, decay: parameter.decays() });
-        }
+        let Update { step, lr, grad_scale } = update;
         let AdamW { beta1, beta2, eps, weight_decay } = self.options;
         let options = adamw::Options { lr, beta1, beta2, eps, weight_decay, step, grad_scale };
-        Ok(adamw::step(stream, options, &mut tensors)?)
+        for (id, unit) in table.units_here() {
+            let state = self.units[id.0].as_mut().ok_or(TrainError::NotHere { unit: id.0 })?;
+            let (mut param, mut m, mut v) = (weights.unit_mut(id)?, state.m.as_view_mut(), state.v.as_view_mut());
+            let mut masters = state.master.as_mut().map(|master| master.as_view_mut());
+            let mut tensors = Vec::with_capacity(unit.parameters.len());
+            for id in unit.ids() {
+                let parameter = table.get(id);
+                let len = parameter.len();
+                let master = match masters.take() {
+                    Some(rest) => {
+                        let (own, rest) = rest.split_at(len)?;
+                        masters = Some(rest);
+                        Some(own)
+                    }
+                    None => None,
+                };
+                let ((own, rest), (first, m_rest), (second, v_rest)) =
+                    (param.split_at(len)?, m.split_at(len)?, v.split_at(len)?);
+                (param, m, v) = (rest, m_rest, v_rest);
+                let (grad, decay) = (gradients.summed_of(id)?, parameter.decays());
+                tensors.push(adamw::Tensor { param: own, master, grad, m: first, v: second, decay });
+            }
+            adamw::step(stream, options, &mut tensors)?;
+        }
+        Ok(())
     }
 
     /// The state as tensors of a checkpoint, by kind and parameter.
@@ -136,10 +166,11 @@ impl Optimizer {
     /// State that is not in host memory.
     pub fn to_tensors(&self, table: &Table) -> Result<Vec<Tensor>, TrainError> {
         let mut tensors = Vec::new();
-        for (kind, buffer) in self.kinds() {
+        for kind in KINDS {
             for parameter in table.parameters() {
+                let Some(buffer) = kind.of(self.state(parameter.unit)?) else { continue };
                 let values = buffer.view(parameter.range())?.host()?;
-                tensors.push(Tensor::new(format!("{kind}.{}", parameter.name), &parameter.shape, values));
+                tensors.push(Tensor::new(format!("{}.{}", kind.name(), parameter.name()), parameter.shape(), values));
             }
         }
         Ok(tensors)
@@ -151,21 +182,53 @@ impl Optimizer {
     /// A tensor that is missing, of another shape or type, or none of this state's.
     pub fn read_tensors(&mut self, table: &Table, tensors: &Tensors) -> Result<(), TrainError> {
         let mut names = Vec::new();
-        let kinds = [("m", Some(&mut self.m)), ("v", Some(&mut self.v)), ("master", self.master.as_mut())];
-        for (kind, buffer) in kinds {
-            let Some(buffer) = buffer else { continue };
+        for kind in KINDS {
             for parameter in table.parameters() {
-                let name = format!("{kind}.{}", parameter.name);
-                tensors.read(&name, &parameter.shape, buffer.view_mut(parameter.range())?.host()?)?;
+                let unit = parameter.unit.0;
+                let state = self.units[unit].as_mut().ok_or(TrainError::NotHere { unit })?;
+                let Some(buffer) = kind.of_mut(state) else { continue };
+                let name = format!("{}.{}", kind.name(), parameter.name());
+                tensors.read(&name, parameter.shape(), buffer.view_mut(parameter.range())?.host()?)?;
                 names.push(name);
             }
         }
         Ok(tensors.expect_only(names.iter().map(String::as_str))?)
     }
+}
 
-    fn kinds(&self) -> impl Iterator<Item = (&'static str, &Buffer<f32>)> {
-        let kinds = [("m", Some(&self.m)), ("v", Some(&self.v)), ("master", self.master.as_ref())];
-        kinds.into_iter().filter_map(|(kind, buffer)| Some((kind, buffer?)))
+/// The kinds of state.
+#[derive(Clone, Copy)]
+enum Kind {
+    First,
+    Second,
+    Master,
+}
+
+const KINDS: [Kind; 3] = [Kind::First, Kind::Second, Kind::Master];
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::First => "m",
+            Self::Second => "v",
+            Self::Master => "master",
+        }
+    }
+
+    fn of(self, state: &State) -> Option<&Buffer<f32>> {
+        match self {
+            Self::First => Some(&state.m),
+            Self::Second => Some(&state.v),
+            Self::Master => state.master.as_ref(),
+        }
+    }
+
+    fn of_mut(self, state: &mut State) -> Option<&mut Buffer<f32>> {
+        match self {
+            Self::First => Some(&mut state.m),
+            Self::Second => Some(&mut state.v),
+            Self::Master => state.master.as_mut(),
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use crate::config::{Config, Family};
 use crate::data::{DataError, Dataset};
 use crate::model::ModelShape;
 use crate::optimizer::{AdamW, Schedule};
-use crate::parallel::data::{Transfer, share};
+use crate::parallel::gradients::Transfer;
+use crate::parallel::mesh::Mesh;
+use crate::parallel::share;
 use crate::report::trace::{self, Trace, Track};
 use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
@@ -112,8 +114,10 @@ impl<'a, T: Float> Run<'a, T> {
         let mine = share(config.batch, world, rank).len().max(1);
         let micro_batch = config.micro_batch.map_or(mine, |micro_batch| micro_batch.min(mine));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
-        let recipe = Recipe { tokens, micro_batch, adamw, schedule, clip, seed };
-        let mut trainer = Trainer::new(model_shape(config), recipe, &device, communicator.clone())?;
+        let (batch, sequence_parallel) = (config.batch, false);
+        let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel };
+        let mesh = Mesh::data(communicator.clone())?;
+        let mut trainer = Trainer::new(model_shape(config), recipe, &device, mesh)?;
         let resumed = match &config.resume {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
@@ -256,7 +260,7 @@ impl<'a, T: Float> Run<'a, T> {
         part.fill(mine.len(), self.config.context, |index, ids, targets| {
             self.data.held_out_sample((mine.start + index) as u64, ids, targets)
         })?;
-        self.trainer.evaluate(part.sequences()).map(Some)
+        self.trainer.evaluate(part.sequences(), count).map(Some)
     }
 
     fn saves_at(&self, step: u64) -> bool {
@@ -395,7 +399,7 @@ mod tests {
     fn overlapping_transfers_count_once() {
         let at = |base: Instant, millis| base + Duration::from_millis(millis);
         let base = Instant::now();
-        let transfer = |from, to| Transfer { bucket: None, bytes: 4, started: at(base, from), finished: at(base, to) };
+        let transfer = |from, to| Transfer { unit: None, bytes: 4, started: at(base, from), finished: at(base, to) };
         assert_eq!(under_way(&[transfer(0, 10), transfer(5, 20), transfer(30, 31)]), Duration::from_millis(21));
         assert_eq!(under_way(&[]), Duration::ZERO);
     }

@@ -4,22 +4,26 @@
 //! The gradient is that of the mean loss over all tokens that count, of all ranks and micro-batches: each micro-batch is
 //! scaled by one over their number, which is known before the first backward pass, and everything after that is sums.
 
-use std::sync::Arc;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use warpweft_comm::{Communicator, Op};
-use warpweft_device::{Buffer, DType, Device, DeviceError, Float, Stream, View};
+use warpweft_comm::Op;
+use warpweft_device::{Buffer, DType, Device, DeviceError, Float, Stream};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{
-    Activations, Errors, IGNORE, Model, ModelShape, Parameters, Pass, ShapeError, from_tensors, initial_values,
+    IGNORE, Model, ModelShape, Pass, Room, ShapeError, Slot, Spread, TensorId, Weights as Then, Work, from_tensors,
     to_tensors,
 };
-use crate::optimizer::{AdamW, Optimizer, Schedule};
-use crate::parallel::data::{Gradients, Transfer};
+use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
+use crate::parallel::gradients::{Gradients, Transfer};
+use crate::parallel::mesh::Mesh;
+use crate::parallel::plan::Plan;
+use crate::parallel::share;
+use crate::parallel::weights::{Weights, initial_units};
 use crate::report::trace::{Trace, Track};
 
 /// What a training does at each step, besides the model.
@@ -27,6 +31,8 @@ use crate::report::trace::{Trace, Track};
 pub struct Recipe {
     /// Tokens of a sequence, at most the model's context.
     pub tokens: usize,
+    /// Sequences of a step, over all ranks and micro-batches.
+    pub batch: usize,
     /// Sequences that go through the model at once on one rank.
     pub micro_batch: usize,
     /// The optimizer's constants.
@@ -37,6 +43,34 @@ pub struct Recipe {
     pub clip: Option<f64>,
     /// Of the initial weights.
     pub seed: u64,
+    /// Whether the rows of the residual stream are shared out over the tensor-parallel ranks.
+    pub sequence_parallel: bool,
+}
+
+impl Recipe {
+    /// A recipe for steps of `batch` sequences of `tokens` tokens in one micro-batch, without warm-up and clipping.
+    pub fn new(tokens: usize, batch: usize) -> Self {
+        Self {
+            tokens,
+            batch,
+            micro_batch: batch,
+            adamw: AdamW::default(),
+            schedule: Schedule { peak: 1e-3, warmup: 0, steps: 1 },
+            clip: None,
+            seed: 1,
+            sequence_parallel: false,
+        }
+    }
+
+    /// The sequences of `count` that a data-parallel rank has.
+    pub fn share(&self, mesh: &Mesh, count: usize) -> Range<usize> {
+        share(count, mesh.sizes().dp, mesh.place().dp)
+    }
+
+    /// Micro-batches that every rank goes through for `count` sequences: those of the rank that has most.
+    pub fn micro_batches(&self, mesh: &Mesh, count: usize) -> usize {
+        share(count, mesh.sizes().dp, 0).len().div_ceil(self.micro_batch)
+    }
 }
 
 /// A rank's part of a batch: sequences of `tokens` tokens each, one after the other.
@@ -77,17 +111,18 @@ pub struct StepReport {
 pub struct Trainer<T> {
     pub(crate) stream: Stream,
     pub(crate) model: Model,
-    pub(crate) parameters: Parameters<T>,
+    pub(crate) weights: Weights<T>,
     pub(crate) optimizer: Optimizer,
     pub(crate) gradients: Gradients,
-    activations: Activations<T>,
-    errors: Errors<T>,
-    ids: Buffer<u32>,
-    targets: Buffer<u32>,
-    pub(crate) communicator: Arc<Communicator>,
+    slot: Slot<T>,
+    work: Work<T>,
+    /// The error of the residual stream on its way back.
+    error: Buffer<T>,
+    pub(crate) mesh: Mesh,
+    plan: Plan,
     pub(crate) account: Account,
     pub(crate) recipe: Recipe,
-    /// Bytes of the communicator's buffers that are in the account.
+    /// Bytes of the communicators' buffers that are in the account.
     communication_bytes: u64,
     /// Steps done.
     pub(crate) steps: u64,
@@ -98,50 +133,49 @@ impl<T: Float> Trainer<T> {
     ///
     /// # Errors
     /// Sizes that do not fit together; no memory.
-    pub fn new(
-        shape: ModelShape,
-        recipe: Recipe,
-        device: &Device,
-        communicator: Arc<Communicator>,
-    ) -> Result<Self, TrainError> {
-        let model = Model::new(shape)?;
+    pub fn new(shape: ModelShape, recipe: Recipe, device: &Device, mesh: Mesh) -> Result<Self, TrainError> {
+        let spread = Spread::over(&shape, (mesh.sizes(), mesh.place()), recipe.sequence_parallel, 1, |_| 0)?;
+        let model = Model::new(shape, spread)?;
         let mut account = Account::default();
         let mut allocator = Allocator { device, account: &mut account };
-        let rows = rows(&shape, &recipe)?;
+        let room = room(&shape, &recipe, &mesh)?;
         let table = model.table();
         let stream = device.stream();
-        let mut parameters = Parameters::zeros(table, &mut allocator)?;
-        let gradients = Gradients::new(table, communicator.clone(), &mut allocator)?;
+        let plan = Plan::derive(table, &mesh, recipe.sequence_parallel)?;
+        let mut weights = Weights::zeros(table, &mut allocator)?;
+        let gradients = Gradients::new(table, &mesh, &plan, &mut allocator)?;
         let master = size_of::<T>() < size_of::<f32>();
         let mut optimizer = Optimizer::new(table, recipe.adamw, master, &mut allocator)?;
-        let activations = model.activations(rows, &mut allocator)?;
-        let errors = model.errors(rows, &mut allocator)?;
-        let ids = allocator.zeros(Class::Buffers, rows)?;
-        let targets = allocator.zeros(Class::Buffers, rows)?;
-        optimizer.set_weights(&stream, &initial_values(table, recipe.seed), &mut parameters)?;
+        let slot = model.slot(&model.spread().chunks[0], room, false, &mut allocator)?;
+        let work = model.work(room, &mut allocator)?;
+        let error = allocator.zeros(Class::Errors, room.stream_rows * shape.channels)?;
+        for (unit, values) in initial_units(table, recipe.seed) {
+            optimizer.set_unit(&stream, unit, &values, &mut weights)?;
+        }
+        let (communication_bytes, steps) = (0, 0);
         let mut trainer = Self {
             stream,
             model,
-            parameters,
+            weights,
             optimizer,
             gradients,
-            activations,
-            errors,
-            ids,
-            targets,
-            communicator,
+            slot,
+            work,
+            error,
+            mesh,
+            plan,
             account,
             recipe,
-            communication_bytes: 0,
-            steps: 0,
+            communication_bytes,
+            steps,
         };
         trainer.account_for_communication();
         Ok(trainer)
     }
 
-    /// Enters what the communicator holds by now.
+    /// Enters what the communicators hold by now.
     fn account_for_communication(&mut self) {
-        let bytes = self.communicator.buffer_bytes() as u64;
+        let bytes = self.mesh.buffer_bytes() as u64;
         self.account.enter(Class::Buffers, bytes.saturating_sub(self.communication_bytes));
         self.communication_bytes = self.communication_bytes.max(bytes);
     }
@@ -177,41 +211,37 @@ impl<T: Float> Trainer<T> {
         self.check(sequences)?;
         let step = self.steps + 1;
         let mut clock = Clock::start();
-        self.gradients.begin_step(&self.stream)?;
+        let count = self.recipe.micro_batches(&self.mesh, self.recipe.batch);
+        self.gradients.begin_step(&self.stream, count)?;
         let mut optimizer = clock.lap();
         let (mut forward, mut backward) = (Duration::ZERO, Duration::ZERO);
         let mut sum = [0.0f64; 2];
         let scale = 1.0 / valid.max(1) as f64;
-        let size = self.recipe.micro_batch * self.recipe.tokens;
-        let count = sequences.inputs.len().div_ceil(size);
-        let micro_batches = sequences.inputs.chunks(size).zip(sequences.targets.chunks(size));
-        for (index, (inputs, targets)) in micro_batches.enumerate() {
-            let [loss, tokens] = self.forward(inputs, targets, trace)?;
+        for index in 0..count {
+            let [loss, tokens] = self.forward(sequences.micro_batch(&self.recipe, index), trace)?;
             sum = [sum[0] + loss, sum[1] + tokens];
             forward += clock.lap();
-            self.gradients.begin_micro_batch(index + 1 == count);
-            self.backward(inputs.len(), scale as f32, trace)?;
+            self.backward(scale as f32, trace)?;
             backward += clock.lap();
         }
         let mut transfers = self.gradients.finish()?;
         let started = Instant::now();
-        let [loss, tokens] = self.total(sum)?;
+        let [loss, tokens, squares] = self.total([sum[0], sum[1], self.sum_of_squares()?])?;
         let exposed = clock.lap();
-        if self.communicator.world() > 1 {
-            transfers.push(Transfer { bucket: None, bytes: size_of_val(&sum), started, finished: clock.0 });
+        if self.mesh.world().world() > 1 {
+            transfers.push(Transfer { unit: None, bytes: size_of_val(&sum), started, finished: clock.0 });
         }
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
         }
-        let grad_norm = norm::sum_of_squares(&self.stream, &self.gradients.summed()?)?.sqrt();
+        let grad_norm = squares.sqrt();
         if !grad_norm.is_finite() {
             return Err(TrainError::NotFinite { step, loss: loss * scale, grad_norm });
         }
         let lr = self.recipe.schedule.rate(step);
         let coefficient = self.recipe.clip.map_or(1.0, |most| norm::clip_coefficient(grad_norm, most));
-        let table = self.model.table();
-        let how = (step, lr, coefficient);
-        self.optimizer.step(&self.stream, table, how, &mut self.parameters, &self.gradients)?;
+        let update = Update { step, lr, grad_scale: coefficient };
+        self.optimizer.step(&self.stream, self.model.table(), update, &mut self.weights, &self.gradients)?;
         let begun = clock.0;
         optimizer += clock.lap();
         if let Some(trace) = trace {
@@ -224,6 +254,17 @@ impl<T: Float> Trainer<T> {
         Ok(StepReport { step, loss, tokens: valid, grad_norm, lr, forward, backward, exposed, optimizer, transfers })
     }
 
+    /// Sum of squares of the gradients that this rank counts: over all ranks, each element counts once.
+    fn sum_of_squares(&self) -> Result<f64, TrainError> {
+        let mut counted = Vec::new();
+        for (id, _) in self.model.table().iter_here() {
+            if self.plan.parameters[id.0].counted {
+                counted.push(self.gradients.summed_of(id)?);
+            }
+        }
+        Ok(norm::sum_of_squares(&self.stream, &counted)?)
+    }
+
     /// Whether these are whole sequences, with a target for each of their tokens.
     fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
         let tokens = self.recipe.tokens;
@@ -233,42 +274,61 @@ impl<T: Float> Trainer<T> {
         Err(TrainError::Sequences { inputs: inputs.len(), targets: targets.len(), tokens })
     }
 
-    /// Sum of the losses of all ranks, and their targets.
-    fn total(&self, mut sum: [f64; 2]) -> Result<[f64; 2], TrainError> {
-        self.communicator.all_reduce(&mut sum[..], Op::Sum)?;
-        Ok(sum)
+    /// The sums over all ranks.
+    fn total<const N: usize>(&self, mut sums: [f64; N]) -> Result<[f64; N], TrainError> {
+        self.mesh.world().all_reduce(&mut sums[..], Op::Sum)?;
+        Ok(sums)
     }
 
-    /// Goes forward over one micro-batch: sum of the losses, and of the targets that count.
-    fn forward(&mut self, inputs: &[u32], targets: &[u32], trace: Option<&Trace>) -> Result<[f64; 2], TrainError> {
-        let stream = &self.stream;
-        self.ids.view_mut(..inputs.len())?.copy_from_host(stream, inputs)?;
-        self.targets.view_mut(..inputs.len())?.copy_from_host(stream, targets)?;
-        let pass = pass(stream, &self.parameters, self.ids.view(..inputs.len())?, self.recipe.tokens, trace);
-        self.model.forward(&pass, &mut self.activations)?;
-        let sum = self.model.loss(&pass, self.targets.view(..inputs.len())?, &mut self.activations)?;
-        Ok([sum.loss, sum.count as f64])
+    /// Goes forward over one micro-batch: sum of the losses, and of the targets that count, on the one rank that counts
+    /// them.
+    fn forward(&mut self, sequences: Sequences<'_>, trace: Option<&Trace>) -> Result<[f64; 2], TrainError> {
+        let Sequences { inputs, targets } = sequences;
+        let tokens = self.recipe.tokens;
+        let positions: Vec<u32> = (0..inputs.len()).map(|row| (row % tokens) as u32).collect();
+        self.slot.load(&self.stream, inputs.len() / tokens, (inputs, &positions, targets))?;
+        let Self { model, slot, work, .. } = self;
+        let pass = Pass {
+            stream: &self.stream,
+            weights: &self.weights,
+            mesh: &self.mesh,
+            plan: &self.plan,
+            batch: slot.batch,
+            tokens,
+            trace,
+        };
+        model.forward(&model.spread().chunks[0], &pass, slot, work)?;
+        let sum = model.loss(&pass, slot)?;
+        let counted = f64::from(u8::from(self.mesh.place().tp == 0));
+        Ok([counted * sum.loss, counted * sum.count as f64])
     }
 
     /// Goes back over the micro-batch that went forward last.
-    fn backward(&mut self, tokens: usize, scale: f32, trace: Option<&Trace>) -> Result<(), TrainError> {
-        let pass = pass(&self.stream, &self.parameters, self.ids.view(..tokens)?, self.recipe.tokens, trace);
-        let targets = self.targets.view(..tokens)?;
-        let (kept, errors) = (&mut self.activations, &mut self.errors);
-        self.model.backward(&pass, (targets, scale), kept, errors, &mut self.gradients)
+    fn backward(&mut self, scale: f32, trace: Option<&Trace>) -> Result<(), TrainError> {
+        let Self { model, slot, work, error, .. } = self;
+        let pass = Pass {
+            stream: &self.stream,
+            weights: &self.weights,
+            mesh: &self.mesh,
+            plan: &self.plan,
+            batch: slot.batch,
+            tokens: self.recipe.tokens,
+            trace,
+        };
+        let chunk = &model.spread().chunks[0];
+        model.backward(chunk, &pass, scale, slot, work, error, Then::Now(&mut self.gradients))
     }
 
-    /// Mean loss over sequences that the ranks share out among them; nothing is learnt from them.
+    /// Mean loss over `count` sequences that the ranks share out among them; nothing is learnt from them.
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn evaluate(&mut self, sequences: Sequences<'_>) -> Result<f64, TrainError> {
+    pub fn evaluate(&mut self, sequences: Sequences<'_>, count: usize) -> Result<f64, TrainError> {
         self.check(sequences)?;
         self.on_pool(|trainer| {
             let mut sum = [0.0f64; 2];
-            let size = trainer.recipe.micro_batch * trainer.recipe.tokens;
-            for (inputs, targets) in sequences.inputs.chunks(size).zip(sequences.targets.chunks(size)) {
-                let [loss, tokens] = trainer.forward(inputs, targets, None)?;
+            for index in 0..trainer.recipe.micro_batches(&trainer.mesh, count) {
+                let [loss, tokens] = trainer.forward(sequences.micro_batch(&trainer.recipe, index), None)?;
                 sum = [sum[0] + loss, sum[1] + tokens];
             }
             let [loss, tokens] = trainer.total(sum)?;
@@ -281,23 +341,29 @@ impl<T: Float> Trainer<T> {
     /// # Errors
     /// A token outside the vocabulary; more tokens than the context.
     pub(crate) fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrainError> {
+        let ignored = vec![IGNORE; tokens.len()];
         self.on_pool(|trainer| {
-            trainer.ids.view_mut(..tokens.len())?.copy_from_host(&trainer.stream, tokens)?;
-            let ids = trainer.ids.view(..tokens.len())?;
-            let pass = pass(&trainer.stream, &trainer.parameters, ids, tokens.len(), None);
-            trainer.model.forward(&pass, &mut trainer.activations)?;
+            let whole = std::mem::replace(&mut trainer.recipe.tokens, tokens.len());
+            let done = trainer.forward(Sequences { inputs: tokens, targets: &ignored }, None);
+            trainer.recipe.tokens = whole;
+            done?;
             let vocab = trainer.model.shape().vocab;
-            let last = trainer.activations.logits().slice((tokens.len() - 1) * vocab..tokens.len() * vocab)?;
+            let logits = trainer.slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
+            let last = logits.slice((tokens.len() - 1) * vocab..tokens.len() * vocab)?;
             Ok(last.download(&trainer.stream)?.into_iter().map(T::to_f32).collect())
         })
     }
 
-    /// Sets the weights from f32 values in the order of flat memory.
+    /// Sets the weights from f32 values, for each parameter those that this rank holds.
     ///
     /// # Errors
-    /// Not as many values as the model has weights.
-    pub fn set_weights(&mut self, values: &[f32]) -> Result<(), TrainError> {
-        self.optimizer.set_weights(&self.stream, values, &mut self.parameters)
+    /// Not as many values as this rank holds of a parameter.
+    pub fn set_weights(&mut self, values: impl Fn(TensorId) -> Vec<f32>) -> Result<(), TrainError> {
+        for (unit, held) in self.model.table().units_here() {
+            let values: Vec<f32> = held.ids().flat_map(&values).collect();
+            self.optimizer.set_unit(&self.stream, unit, &values, &mut self.weights)?;
+        }
+        Ok(())
     }
 
     /// All that a run needs to go on from here.
@@ -311,7 +377,7 @@ impl<T: Float> Trainer<T> {
             seed: self.recipe.seed,
             data_tokens,
             config,
-            weights: to_tensors(self.model.shape(), table, &self.parameters)?,
+            weights: to_tensors(self.model.shape(), table, &self.weights)?,
             optimizer: self.optimizer.to_tensors(table)?,
         })
     }
@@ -322,7 +388,7 @@ impl<T: Float> Trainer<T> {
     /// A tensor that is missing, of another shape or type, or none of this model's.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let table = self.model.table();
-        from_tensors(self.model.shape(), table, &checkpoint.weights, &mut self.parameters)?;
+        from_tensors(self.model.shape(), table, &checkpoint.weights, &mut self.weights)?;
         self.optimizer.read_tensors(table, &checkpoint.optimizer)?;
         self.steps = checkpoint.step;
         Ok(())
@@ -339,8 +405,13 @@ impl<T: Float> Trainer<T> {
     }
 
     /// The weights.
-    pub fn parameters(&self) -> &Parameters<T> {
-        &self.parameters
+    pub fn weights(&self) -> &Weights<T> {
+        &self.weights
+    }
+
+    /// The ranks.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
     }
 
     /// The gradients of the last step.
@@ -349,8 +420,17 @@ impl<T: Float> Trainer<T> {
     }
 }
 
+impl<'a> Sequences<'a> {
+    /// Those of one micro-batch; none where this rank has fewer than others.
+    fn micro_batch(self, recipe: &Recipe, index: usize) -> Self {
+        let (size, len) = (recipe.micro_batch * recipe.tokens, self.inputs.len());
+        let range = (index * size).min(len)..((index + 1) * size).min(len);
+        Self { inputs: &self.inputs[range.clone()], targets: &self.targets[range] }
+    }
+}
+
 /// Rows of a micro-batch.
-fn rows(shape: &ModelShape, recipe: &Recipe) -> Result<usize, TrainError> {
+fn room(shape: &ModelShape, recipe: &Recipe, mesh: &Mesh) -> Result<Room, TrainError> {
     let Recipe { tokens, micro_batch, .. } = *recipe;
     for (what, size) in [("micro-batch", micro_batch), ("the length of a sequence", tokens)] {
         if size == 0 {
@@ -364,24 +444,14 @@ fn rows(shape: &ModelShape, recipe: &Recipe) -> Result<usize, TrainError> {
     if count > isize::MAX as usize / size_of::<f32>() {
         return Err(DeviceError::OutOfMemory { count, dtype: DType::F32, device: "cpu".into() }.into());
     }
-    Ok(rows)
-}
-
-/// A pass over `ids` in sequences of `tokens`.
-fn pass<'a, T: Float>(
-    stream: &'a Stream,
-    parameters: &'a Parameters<T>,
-    ids: View<'a, u32>,
-    tokens: usize,
-    trace: Option<&'a Trace>,
-) -> Pass<'a, T> {
-    Pass { stream, parameters, ids, batch: ids.len() / tokens, tokens, trace }
+    let stream_rows = if recipe.sequence_parallel { rows.div_ceil(mesh.sizes().tp) } else { rows };
+    Ok(Room { rows, stream_rows })
 }
 
 /// Draws when each transfer was on its way.
 fn record(trace: &Trace, transfers: &[Transfer]) {
-    for Transfer { bucket, bytes, started, finished } in transfers {
-        let what = bucket.map_or_else(|| "losses".to_owned(), |bucket| format!("bucket {bucket}"));
+    for Transfer { unit, bytes, started, finished } in transfers {
+        let what = unit.map_or_else(|| "losses".to_owned(), |unit| format!("unit {unit}"));
         let name = format!("all_reduce {what}, {bytes} bytes");
         trace.add(Track::Communication, name, *started, *finished);
     }

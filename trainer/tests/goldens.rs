@@ -2,13 +2,12 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Deserialize;
-use warpweft_comm::Communicator;
 use warpweft_device::Device;
-use warpweft_trainer::model::{IGNORE, ModelShape, Table};
-use warpweft_trainer::optimizer::{AdamW, Schedule};
+use warpweft_trainer::model::{IGNORE, ModelShape, Table, TensorId};
+use warpweft_trainer::optimizer::Schedule;
+use warpweft_trainer::parallel::mesh::Mesh;
 use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
 const TOKENS: usize = 8;
@@ -23,17 +22,35 @@ struct Golden {
     gradients: BTreeMap<String, Vec<f64>>,
 }
 
-/// The weights of `make.py`, flat.
-fn weights(table: &Table) -> Vec<f32> {
-    let mut flat = vec![0.0; table.elements()];
-    for (index, parameter) in table.parameters().iter().enumerate() {
-        let norm = !parameter.decays() && parameter.name.ends_with("weight");
-        for (i, value) in flat[parameter.range()].iter_mut().enumerate() {
-            let number = (((i * 7919 + index * 104_729) % 2003) as f64 - 1001.0) / 1001.0;
-            *value = if norm { 1.0 + 0.25 * number } else { 0.25 * number } as f32;
+/// The parameters of `make.py`, which has queries, keys and values as one: the parts of each, by their names here.
+fn packed(table: &Table) -> Vec<(String, Vec<TensorId>)> {
+    let mut packed: Vec<(String, Vec<TensorId>)> = Vec::new();
+    for (id, parameter) in table.iter() {
+        let name = parameter.name().replace(".q.", ".").replace(".kv.", ".");
+        match packed.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ids)) => ids.push(id),
+            None => packed.push((name, vec![id])),
         }
     }
-    flat
+    packed
+}
+
+/// The weights of `make.py`.
+fn weights(table: &Table) -> BTreeMap<TensorId, Vec<f32>> {
+    let mut weights = BTreeMap::new();
+    for (index, (name, ids)) in packed(table).into_iter().enumerate() {
+        let norm = !table.get(ids[0]).decays() && name.ends_with("weight");
+        let mut i = 0;
+        for id in ids {
+            let values = (i..i + table.get(id).len()).map(|i| {
+                let number = (((i * 7919 + index * 104_729) % 2003) as f64 - 1001.0) / 1001.0;
+                if norm { 1.0 + 0.25 * number } else { 0.25 * number }
+            });
+            weights.insert(id, values.map(|value| value as f32).collect());
+            i += table.get(id).len();
+        }
+    }
+    weights
 }
 
 /// The batch of `make.py`: every seventh target counts for nothing.
@@ -49,7 +66,7 @@ fn batch(step: u64) -> (Vec<u32>, Vec<u32>) {
 
 fn recipe(micro_batch: usize) -> Recipe {
     let schedule = Schedule { peak: 1e-2, warmup: 3, steps: STEPS };
-    Recipe { tokens: TOKENS, micro_batch, adamw: AdamW::default(), schedule, clip: Some(0.5), seed: 0 }
+    Recipe { micro_batch, schedule, clip: Some(0.5), ..Recipe::new(TOKENS, BATCH) }
 }
 
 /// Every gradient of step 1 within 1e-5 of its tensor's largest entry plus 1e-8 (some are zero but for rounding: a bias
@@ -58,10 +75,10 @@ fn recipe(micro_batch: usize) -> Recipe {
 fn compare(shape: ModelShape, golden: &str, micro_batch: usize) {
     let golden: Golden = serde_json::from_str(golden).expect("a committed golden");
     let device = Device::cpu_with_threads(2).expect("two threads");
-    let communicator = Arc::new(Communicator::alone());
-    let mut trainer = Trainer::<f32>::new(shape, recipe(micro_batch), &device, communicator).expect("a trainer");
+    let mesh = Mesh::alone().expect("a mesh of one");
+    let mut trainer = Trainer::<f32>::new(shape, recipe(micro_batch), &device, mesh).expect("a trainer");
     let values = weights(trainer.model().table());
-    trainer.set_weights(&values).expect("as many weights as the model has");
+    trainer.set_weights(|id| values[&id].clone()).expect("as many weights as the model has");
     for step in 1..=STEPS {
         let (inputs, targets) = batch(step);
         let valid = valid_targets(&targets);
@@ -83,16 +100,18 @@ fn compare(shape: ModelShape, golden: &str, micro_batch: usize) {
 
 fn compare_gradients(trainer: &Trainer<f32>, golden: &Golden) {
     let table = trainer.model().table();
-    assert_eq!(table.parameters().len(), golden.gradients.len());
-    for (id, parameter) in table.iter() {
-        let expected = &golden.gradients[&parameter.name];
-        let found = trainer.gradients().summed_of(id).and_then(|view| Ok(view.host()?)).expect("a summed gradient");
-        assert_eq!(found.len(), expected.len(), "{}", parameter.name);
+    let packed = packed(table);
+    assert_eq!(packed.len(), golden.gradients.len());
+    for (name, ids) in packed {
+        let expected = &golden.gradients[&name];
+        let summed = |id: &TensorId| trainer.gradients().summed_of(*id).and_then(|view| Ok(view.host()?.to_vec()));
+        let found: Vec<f32> = ids.iter().flat_map(|id| summed(id).expect("a summed gradient")).collect();
+        assert_eq!(found.len(), expected.len(), "{name}");
         let largest = expected.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
         for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
             let error = (f64::from(*found) - expected).abs();
             let allowed = 1e-5 * largest + 1e-8;
-            assert!(error <= allowed, "{}[{index}]: {found} against {expected}, largest {largest}", parameter.name);
+            assert!(error <= allowed, "{name}[{index}]: {found} against {expected}, largest {largest}");
         }
     }
 }

@@ -6,19 +6,19 @@ mod common;
 use std::sync::Arc;
 
 use common::ranks;
-use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float, bf16};
 use warpweft_trainer::memory::Class;
 use warpweft_trainer::model::ModelShape;
-use warpweft_trainer::optimizer::{AdamW, Schedule};
+use warpweft_trainer::optimizer::Schedule;
+use warpweft_trainer::parallel::mesh::Mesh;
 use warpweft_trainer::step::{Recipe, Sequences, Trainer};
 
 fn check<T: Float>(shape: ModelShape, parameters: u64, norm_numbers: u64) {
     let (tokens, micro_batch) = (shape.context, 3);
     let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 1 };
-    let recipe = Recipe { tokens, micro_batch, adamw: AdamW::default(), schedule, clip: None, seed: 1 };
+    let recipe = Recipe { schedule, ..Recipe::new(tokens, micro_batch) };
     let device = Device::cpu_with_threads(1).expect("a thread");
-    let trainer = Trainer::<T>::new(shape, recipe, &device, Arc::new(Communicator::alone())).expect("a trainer");
+    let trainer = Trainer::<T>::new(shape, recipe, &device, Mesh::alone().expect("a mesh")).expect("a trainer");
     let of = |class| trainer.account().current().of(class);
     let (rows, width) = ((tokens * micro_batch) as u64, size_of::<T>() as u64);
     let [l, c, h, v] = [shape.layers, shape.channels, shape.heads, shape.vocab].map(|size| size as u64);
@@ -31,10 +31,13 @@ fn check<T: Float>(shape: ModelShape, parameters: u64, norm_numbers: u64) {
     // A block keeps both normed inputs, the packed rows, what attention gives and its sum with the residual stream, and
     // the MLP's inside before and after the activation; in f32 the norms' numbers and attention's log-sums.
     let stored = (l + 1) * c + l * (4 * c + qkv + up + f) + c + v;
-    let numbers = l * (2 * norm_numbers + h) + norm_numbers + 2;
+    // In f32, of the loss: itself; in f64 its three parts, all ranks' parts, largest logit and sum.
+    let numbers = l * (2 * norm_numbers + h) + norm_numbers + 1 + 2 * (3 + 3 + 2);
     assert_eq!(of(Class::Activations), rows * (stored * width + numbers * 4));
-    assert_eq!(of(Class::Errors), rows * (2 * c + qkv + up + f) * width);
-    assert_eq!(of(Class::Buffers), rows * 8, "inputs and targets");
+    // Of one block at a time: its output and middle, both normed inputs, the packed rows, before the activation. Besides:
+    // what comes in from and goes to the blocks around it, two borders, one layer to the next, the last norm's input.
+    assert_eq!(of(Class::Errors), rows * ((4 * c + qkv + up) + (c + 2 * c + f.max(c)) + c) * width);
+    assert_eq!(of(Class::Buffers), rows * 12, "inputs, positions and targets");
     assert_eq!(trainer.account().peak_total(), trainer.account().current().total());
 }
 
@@ -45,17 +48,18 @@ fn what_is_on_its_way_between_ranks_is_in_the_account() {
     ranks(2, |communicator| {
         let communicator = Arc::new(communicator);
         let schedule = Schedule { peak: 1e-3, warmup: 0, steps: 1 };
-        let recipe = Recipe { tokens, micro_batch, adamw: AdamW::default(), schedule, clip: None, seed: 1 };
+        let recipe = Recipe { schedule, micro_batch, ..Recipe::new(tokens, 2 * micro_batch) };
         let device = Device::cpu_with_threads(1).expect("a thread");
-        let mut trainer = Trainer::<f32>::new(shape, recipe, &device, communicator.clone()).expect("a trainer");
+        let mesh = Mesh::data(communicator).expect("a mesh");
+        let mut trainer = Trainer::<f32>::new(shape, recipe, &device, mesh).expect("a trainer");
         let sequences = Sequences { inputs: &[1; 16], targets: &[2; 16] };
-        let own = 16 * 8;
+        let own = 16 * 12;
         let buffers = |trainer: &Trainer<f32>| trainer.account().current().of(Class::Buffers);
-        assert_eq!(buffers(&trainer), own + communicator.buffer_bytes() as u64);
+        assert_eq!(buffers(&trainer), own + trainer.mesh().buffer_bytes() as u64);
         assert!(buffers(&trainer) > own, "two ranks have something between them");
         for _ in 0..2 {
             trainer.step(sequences, 32, None).expect("a step");
-            assert_eq!(buffers(&trainer), own + communicator.buffer_bytes() as u64);
+            assert_eq!(buffers(&trainer), own + trainer.mesh().buffer_bytes() as u64);
         }
     });
 }

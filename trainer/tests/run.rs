@@ -127,7 +127,7 @@ fn a_run_resumed_on_other_ranks_and_elsewhere_sees_the_next_samples() -> Result<
 }
 
 #[test]
-fn buckets_are_reduced_while_the_backward_pass_goes_on() -> Result<(), TrainError> {
+fn units_are_reduced_while_the_backward_pass_goes_on() -> Result<(), TrainError> {
     let folder = tempfile::tempdir().expect("a folder");
     let (out, path) = (folder.path().join("out"), folder.path().join("trace.json"));
     let paths = [&out, &path].map(|path| path.to_str().expect("a path of text"));
@@ -142,9 +142,9 @@ fn buckets_are_reduced_while_the_backward_pass_goes_on() -> Result<(), TrainErro
             let event = events.iter().filter(|event| event["pid"] == rank && event["ph"] == "X").find(named);
             event.and_then(|event| event["ts"].as_f64()).unwrap_or_else(|| panic!("no {name} of rank {rank}"))
         };
-        // The first of several buckets is full after the last block, long before the first one's gradients.
-        assert!(start("all_reduce bucket 0") < start("backward block 0"), "rank {rank} overlaps");
-        assert!(start("all_reduce bucket 3") < start("all_reduce losses"), "rank {rank} has several buckets");
+        // The units are the two tables, the four blocks and the head: the last block is done long before the first one.
+        assert!(start("all_reduce unit 5") < start("backward block 0"), "rank {rank} overlaps");
+        assert!(start("all_reduce unit 0") < start("all_reduce losses"), "rank {rank} sums the embedding");
     }
     for record in whole_records(&out) {
         let (exposed, comm) = (record.exposed_comm_ms.expect("known"), record.comm_ms.expect("known"));
@@ -195,7 +195,7 @@ fn a_run_writes_what_it_names() -> Result<(), TrainError> {
     assert_eq!(evaluated, [4, 8]);
     assert_eq!(records[7].tokens, 8 * 5 * 16, "tokens since the start");
     let spans = fs::read_to_string(&trace).expect("a trace");
-    for name in ["forward block 1", "backward block 0", "all_reduce bucket 0", "optimizer", "rank 1"] {
+    for name in ["forward block 1", "backward block 0", "all_reduce unit 0", "optimizer", "rank 1"] {
         assert!(spans.contains(name), "no {name} in the trace");
     }
     Ok(())

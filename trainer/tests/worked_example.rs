@@ -2,38 +2,38 @@
 //! the models are made of.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
-
-use warpweft_comm::Communicator;
 use warpweft_device::{Buffer, Device};
 use warpweft_kernels::Write;
 use warpweft_kernels::matmul::Activation;
 use warpweft_trainer::memory::{Account, Allocator};
-use warpweft_trainer::model::{Linear, Parameters, Pass, Table};
-use warpweft_trainer::parallel::data::Gradients;
+use warpweft_trainer::model::{Linear, Pass, Table};
+use warpweft_trainer::parallel::gradients::Gradients;
+use warpweft_trainer::parallel::mesh::Mesh;
+use warpweft_trainer::parallel::plan::Plan;
+use warpweft_trainer::parallel::weights::Weights;
 
 #[test]
 fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::cpu_with_threads(1)?;
     let stream = device.stream();
     let mut table = Table::default();
-    let first = Linear::new(&mut table, "first", [1, 1], false, 0.0).with_activation(Activation::Relu);
-    let second = Linear::new(&mut table, "second", [1, 1], false, 0.0);
-    table.place();
+    let first = Linear::whole(&mut table, "first", [1, 1]).with_activation(Activation::Relu);
+    let second = Linear::whole(&mut table, "second", [1, 1]);
     let ids = ["first.weight", "second.weight"].map(|name| table.find(name).expect("a parameter of that name"));
 
     let mut account = Account::default();
     let mut allocator = Allocator { device: &device, account: &mut account };
-    let mut parameters = Parameters::<f32>::zeros(&table, &mut allocator)?;
-    parameters.view_mut(ids[0])?.fill(&stream, 2.0)?;
-    parameters.view_mut(ids[1])?.fill(&stream, 3.0)?;
-    let mut gradients = Gradients::new(&table, Arc::new(Communicator::alone()), &mut allocator)?;
+    let mesh = Mesh::alone()?;
+    let plan = Plan::derive(&table, &mesh, false)?;
+    let mut weights = Weights::<f32>::zeros(&table, &mut allocator)?;
+    weights.view_mut(ids[0])?.fill(&stream, 2.0)?;
+    weights.view_mut(ids[1])?.fill(&stream, 3.0)?;
+    let mut gradients = Gradients::new(&table, &mesh, &plan, &mut allocator)?;
 
     let x = device.upload(&[1.0f32])?;
-    let tokens = device.upload(&[0u32])?;
     let [mut z1, mut a1, mut z2]: [Buffer<f32>; 3] = [device.zeros(1)?, device.zeros(1)?, device.zeros(1)?];
-    let pass =
-        Pass { stream: &stream, parameters: &parameters, ids: tokens.as_view(), batch: 1, tokens: 1, trace: None };
+    let (plan, weights) = (&plan, &weights);
+    let pass = Pass { stream: &stream, weights, mesh: &mesh, plan, batch: 1, tokens: 1, trace: None };
     first.forward(&pass, x.as_view(), Some(z1.as_view_mut()), None, a1.as_view_mut())?;
     second.forward(&pass, a1.as_view(), None, None, z2.as_view_mut())?;
     let value = |buffer: &Buffer<f32>| Ok::<f32, warpweft_device::DeviceError>(buffer.as_view().host()?[0]);
@@ -43,8 +43,7 @@ fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std
 
     let delta2 = device.upload(&[error])?;
     let [mut da1, mut delta1, mut dx]: [Buffer<f32>; 3] = [device.zeros(1)?, device.zeros(1)?, device.zeros(1)?];
-    gradients.begin_step(&stream)?;
-    gradients.begin_micro_batch(true);
+    gradients.begin_step(&stream, 1)?;
     second.backward_input(&pass, delta2.as_view(), Write::Set, da1.as_view_mut())?;
     second.backward_weight(&pass, a1.as_view(), delta2.as_view(), &mut gradients)?;
     first.backward_activation(&pass, z1.as_view(), da1.as_view(), delta1.as_view_mut())?;

@@ -10,6 +10,7 @@
 
 mod cpu;
 pub mod reference;
+mod shard;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
@@ -23,6 +24,8 @@ pub struct Shape {
     /// Classes: V.
     pub vocab: usize,
 }
+
+pub use shard::{PARTS, Shard, backward_shard, forward_shard, merge};
 
 /// The losses' sum over the rows that are not ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -3,6 +3,7 @@
 use warpweft_device::{CpuPool, Float};
 
 use super::Shape;
+use crate::Write;
 use crate::reduce::rows_per_task;
 use crate::simd::vectorised;
 
@@ -40,18 +41,62 @@ pub(super) fn forward<T: Float>(
     });
 }
 
+pub(super) fn forward_shard<T: Float>(
+    pool: &CpuPool,
+    shape: Shape,
+    first: usize,
+    ids: &[u32],
+    table: &[T],
+    write: Write,
+    y: &mut [T],
+) {
+    let Shape { channels, vocab, .. } = shape;
+    if channels == 0 {
+        return;
+    }
+    let rows = rows_per_task(ids.len(), channels);
+    pool.for_each(ids.chunks(rows).zip(y.chunks_mut(rows * channels)).collect(), |(ids, y)| {
+        vectorised(
+            #[inline(always)]
+            || {
+                for (&id, y) in ids.iter().zip(y.chunks_exact_mut(channels)) {
+                    let held = (id as usize).checked_sub(first).filter(|row| *row < vocab);
+                    match (held.map(|row| row_of(table, row, channels)), write) {
+                        (Some(entry), Write::Set) => y.copy_from_slice(entry),
+                        (Some(entry), Write::Add) => {
+                            y.iter_mut()
+                                .zip(entry)
+                                .for_each(|(y, entry)| *y = T::from_f32(y.to_f32() + entry.to_f32()));
+                        }
+                        (None, Write::Set) => y.fill(T::ZERO),
+                        (None, Write::Add) => {}
+                    }
+                }
+            },
+        );
+    });
+}
+
 /// The rows of `dy` of one row of a table: where they are listed, and that row's gradient.
 struct TableRow<'a> {
     rows: &'a [usize],
     gradient: &'a mut [f32],
 }
 
-pub(super) fn backward_table<T: Float>(pool: &CpuPool, shape: Shape, ids: &[u32], dy: &[T], dtable: &mut [f32]) {
+/// `dtable` holds the rows of the tokens from `first` on.
+pub(super) fn backward_table<T: Float>(
+    pool: &CpuPool,
+    shape: Shape,
+    first: usize,
+    ids: &[u32],
+    dy: &[T],
+    dtable: &mut [f32],
+) {
     let channels = shape.channels;
     if channels == 0 {
         return;
     }
-    let (starts, order) = rows_by_token(ids, shape.vocab);
+    let (starts, order) = rows_by_token(ids, first, shape.vocab);
     // Tasks of neighbouring table rows, closed when they have enough work.
     let enough = rows_per_task(ids.len(), channels);
     let (mut tasks, mut task, mut work) = (Vec::new(), Vec::new(), 0);
@@ -116,20 +161,25 @@ fn add_rows<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>, sum: &mut [f64], 
     }
 }
 
-/// The rows that hold each token, in order, by counting: token `v`'s are `order[starts[v]..starts[v + 1]]`.
-fn rows_by_token(ids: &[u32], vocab: usize) -> (Vec<usize>, Vec<usize>) {
+/// The rows that hold each of the tokens `first..first + vocab`, in order, by counting: those of token `first + v` are
+/// `order[starts[v]..starts[v + 1]]`.
+fn rows_by_token(ids: &[u32], first: usize, vocab: usize) -> (Vec<usize>, Vec<usize>) {
+    let held = || {
+        let rows = ids.iter().map(|id| (*id as usize).checked_sub(first).filter(|v| *v < vocab)).enumerate();
+        rows.filter_map(|(row, v)| Some((row, v?)))
+    };
     let mut starts = vec![0usize; vocab + 1];
-    for &id in ids {
-        starts[id as usize + 1] += 1;
+    for (_, v) in held() {
+        starts[v + 1] += 1;
     }
     for v in 0..vocab {
         starts[v + 1] += starts[v];
     }
     let mut next = starts.clone();
-    let mut order = vec![0; ids.len()];
-    for (row, &id) in ids.iter().enumerate() {
-        order[next[id as usize]] = row;
-        next[id as usize] += 1;
+    let mut order = vec![0; starts[vocab]];
+    for (row, v) in held() {
+        order[next[v]] = row;
+        next[v] += 1;
     }
     (starts, order)
 }

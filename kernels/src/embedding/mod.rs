@@ -8,7 +8,7 @@ pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
-use crate::{KernelError, check};
+use crate::{KernelError, Write, check};
 
 /// A batch of token sequences and the tables that they index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,11 +83,84 @@ pub fn backward<T: Float>(
     };
     check::tokens(OP, ids, vocab, None)?;
     let pool = stream.device().cpu_pool()?;
-    cpu::backward_table(pool, shape, ids, dy, dtable);
+    cpu::backward_table(pool, shape, 0, ids, dy, dtable);
     if let Some(dpositions) = dpositions {
         cpu::backward_positions(pool, shape, dy, dpositions);
     }
     Ok(())
+}
+
+/// The rows of a table that a rank holds: `shape.vocab` of them, from row `first` of a table of `vocab`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shard {
+    /// The first row held.
+    pub first: usize,
+    /// Rows of the whole table.
+    pub vocab: usize,
+}
+
+/// What a rank with some rows of a table has of an embedding: `y[b, t, :] = table[ids[b, t] - first, :]`, and 0 where the
+/// row is another rank's. With [`Write::Add`] it is added to y. The sum over the ranks of all rows is the embedding.
+/// `shape.positions` is ignored.
+///
+/// # Errors
+/// As [`forward`]; more rows than the whole table has.
+pub fn forward_shard<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    shard: Shard,
+    ids: View<'_, u32>,
+    table: View<'_, T>,
+    write: Write,
+    y: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "embedding forward_shard";
+    let Shape { batch, tokens, channels, vocab, .. } = shape;
+    check_shard(OP, shape, shard)?;
+    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
+    let table = check::view(stream, OP, "table", table, &[vocab, channels])?;
+    let y = check::view_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    check::tokens(OP, ids, shard.vocab, None)?;
+    cpu::forward_shard(stream.device().cpu_pool()?, shape, shard.first, ids, table, write, y);
+    Ok(())
+}
+
+/// Adds `dy [B, T, C]` to the gradients `dtable [shape.vocab, C]` (f32) of the rows held; tokens of other rows add nothing.
+///
+/// # Errors
+/// As [`forward_shard`].
+pub fn backward_shard<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    shard: Shard,
+    ids: View<'_, u32>,
+    dy: View<'_, T>,
+    dtable: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    const OP: &str = "embedding backward_shard";
+    let Shape { batch, tokens, channels, vocab, .. } = shape;
+    check_shard(OP, shape, shard)?;
+    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
+    let dy = check::view(stream, OP, "dy", dy, &[batch, tokens, channels])?;
+    let dtable = check::view_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
+    check::tokens(OP, ids, shard.vocab, None)?;
+    cpu::backward_table(stream.device().cpu_pool()?, shape, shard.first, ids, dy, dtable);
+    Ok(())
+}
+
+fn check_shard(op: &'static str, shape: Shape, shard: Shard) -> Result<(), KernelError> {
+    let allowed = || {
+        format!(
+            "at most {}, what a table of {} has from row {}",
+            shard.vocab.saturating_sub(shard.first),
+            shard.vocab,
+            shard.first
+        )
+    };
+    match shard.first.checked_add(shape.vocab).is_some_and(|end| end <= shard.vocab) {
+        true => Ok(()),
+        false => Err(KernelError::Size { op, argument: "shape.vocab", given: shape.vocab, allowed: allowed() }),
+    }
 }
 
 fn check_positions(op: &'static str, shape: Shape) -> Result<(), KernelError> {

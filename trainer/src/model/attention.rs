@@ -1,5 +1,5 @@
 //! Causal self-attention over packed rows of queries, keys and values: the layer between two linear ones, without
-//! weights of its own.
+//! weights of its own. A tensor-parallel rank has some of the heads.
 
 use warpweft_device::{Float, View, ViewMut};
 use warpweft_kernels::{attention, rope};
@@ -7,6 +7,7 @@ use warpweft_kernels::{attention, rope};
 use crate::TrainError;
 use crate::model::pass::Pass;
 use crate::model::shape::{Architecture, ModelShape};
+use crate::model::spread::Spread;
 
 /// Causal attention with `heads` query heads over `kv_heads` key/value heads, after RoPE where the model has it.
 #[derive(Clone, Debug)]
@@ -18,10 +19,16 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The attention of a model.
-    pub fn new(model: &ModelShape) -> Self {
+    /// A rank's part of the attention of a model.
+    pub fn new(model: &ModelShape, spread: &Spread) -> Self {
         let rotates = model.architecture == Architecture::Llama;
-        Self { heads: model.heads, kv_heads: model.kv_heads, head_size: model.head_size(), rotates }
+        let (heads, kv_heads) = (spread.tp.share(model.heads).len(), spread.kv_heads(model).len());
+        Self { heads, kv_heads, head_size: model.head_size(), rotates }
+    }
+
+    /// Query heads that this rank has.
+    pub fn heads(&self) -> usize {
+        self.heads
     }
 
     fn shape<T>(&self, pass: &Pass<'_, T>) -> attention::Shape {

@@ -1,21 +1,27 @@
 //! One transformer block: `x += proj(attention(qkv(norm1 x)))`, then `x += down(activation(up(norm2 x)))`.
 //!
-//! GPT-2 and Llama differ in the parts (norms, biases, RoPE, activation), not in how they are put together.
+//! GPT-2 and Llama differ in the parts (norms, biases, RoPE, activation), not in how they are put together. Attention and
+//! MLP are a tensor-parallel region each: qkv and up have columns of their own there, projection and down rows.
 
-use warpweft_device::{Buffer, Float, View, ViewMut};
-use warpweft_kernels::Write;
+use warpweft_device::{Buffer, Float, View};
 use warpweft_kernels::matmul::Activation;
+use warpweft_kernels::{Write, residual};
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
 use crate::model::attention::Attention;
-use crate::model::layers::{Linear, Norm, NormRows};
+use crate::model::chunk::{Room, Work};
+use crate::model::layers::{Columns, Linear, Norm, NormRows};
 use crate::model::pass::Pass;
 use crate::model::shape::{Architecture, ModelShape};
+use crate::model::spread::Spread;
 use crate::model::table::Table;
-use crate::parallel::data::Gradients;
+use crate::parallel::gradients::Gradients;
+use crate::parallel::layout::{Axes, Axis};
+use crate::parallel::plan::Border;
+use crate::parallel::tensor;
 
-/// The layers of a block.
+/// The layers of a block, this rank's part of each.
 #[derive(Clone, Debug)]
 pub struct Block {
     norm1: Norm,
@@ -25,21 +31,11 @@ pub struct Block {
     norm2: Norm,
     up: Linear,
     down: Linear,
-    widths: Widths,
-}
-
-/// Elements a row of what lies between the layers.
-#[derive(Clone, Copy, Debug)]
-struct Widths {
     channels: usize,
-    qkv: usize,
-    expanded: usize,
-    hidden: usize,
-    heads: usize,
 }
 
 /// What a block keeps from its forward pass for its backward pass, besides its input.
-pub struct BlockActivations<T> {
+pub struct BlockKept<T> {
     norm1: NormRows,
     normed1: Buffer<T>,
     qkv: Buffer<T>,
@@ -52,12 +48,16 @@ pub struct BlockActivations<T> {
     activated: Buffer<T>,
 }
 
-/// Errors inside a block, used again by every block.
+/// What the backward pass to a block's input leaves for the one to its weights.
 pub struct BlockErrors<T> {
-    pub(super) branch: Buffer<T>,
-    qkv: Buffer<T>,
+    /// Of the block's output, all rows.
+    out: Buffer<T>,
     pre: Buffer<T>,
-    activated: Buffer<T>,
+    normed2: Buffer<T>,
+    /// Of what attention added to the residual stream, all rows.
+    middle: Buffer<T>,
+    qkv: Buffer<T>,
+    normed1: Buffer<T>,
 }
 
 /// Names of a block's layers in the parameter table.
@@ -93,164 +93,239 @@ const LLAMA: Names = Names {
 
 impl Block {
     /// Block `index` of a model; enters its parameters in the table.
-    pub fn new(table: &mut Table, model: &ModelShape, index: usize) -> Self {
+    pub fn new(table: &mut Table, model: &ModelShape, spread: &Spread, index: usize) -> Self {
         let gpt2 = model.architecture == Architecture::Gpt2;
         let (names, activation) = if gpt2 { (GPT2, Activation::GeluTanh) } else { (LLAMA, Activation::SwiGlu) };
         let name = |layer: &str| format!("{}.{index}.{layer}", names.block);
-        let widths = Widths {
-            channels: model.channels,
-            qkv: model.qkv_width(),
-            expanded: model.expanded(),
-            hidden: model.hidden,
-            heads: model.heads,
-        };
-        let Widths { channels, qkv, expanded, hidden, .. } = widths;
+        let (channels, hidden, size) = (model.channels, model.hidden, model.head_size());
         // What is added to the residual stream 2L times starts smaller by the root of that (Radford et al. 2019).
-        let (plain, residual) = (super::DEVIATION, super::DEVIATION / (2.0 * model.layers as f64).sqrt());
-        Self {
-            norm1: Norm::new(table, &name(names.norm1), channels, gpt2),
-            qkv: Linear::new(table, &name(names.qkv), [qkv, channels], gpt2, plain),
-            attention: Attention::new(model),
-            projection: Linear::new(table, &name(names.projection), [channels, channels], gpt2, residual),
-            norm2: Norm::new(table, &name(names.norm2), channels, gpt2),
-            up: Linear::new(table, &name(names.up), [expanded, channels], gpt2, plain).with_activation(activation),
-            down: Linear::new(table, &name(names.down), [channels, hidden], gpt2, residual),
-            widths,
+        let (plain, small) = (super::DEVIATION, super::DEVIATION / (2.0 * model.layers as f64).sqrt());
+        let (apart, units) = (spread.sequence_parallel, spread.tp.share(hidden));
+        table.begin_unit(format!("block {index}"), spread.has_block(index), Axes::TOKENS);
+        let norm1 = Norm::new(table, &name(names.norm1), channels, gpt2, apart);
+        let queries = spread.tp.share(model.heads);
+        let qkv = Linear::of_columns(table, &name(names.qkv), packed(model, spread), channels, gpt2, plain);
+        let inputs = queries.start * size..queries.end * size;
+        let projection = Linear::of_rows(table, &name(names.projection), [channels, channels], inputs, gpt2, small);
+        let norm2 = Norm::new(table, &name(names.norm2), channels, gpt2, apart);
+        let mut columns = vec![units.clone()];
+        if !gpt2 {
+            columns.push(hidden + units.start..hidden + units.end);
         }
+        let columns = [Columns::shared_out(model.expanded(), columns)];
+        let up = Linear::of_columns(table, &name(names.up), columns, channels, gpt2, plain);
+        let down = Linear::of_rows(table, &name(names.down), [channels, hidden], units, gpt2, small);
+        let up = up.with_activation(activation);
+        Self { norm1, qkv, attention: Attention::new(model, spread), projection, norm2, up, down, channels }
     }
 
-    /// Memory for the activations of up to `rows` rows.
+    /// Elements of a row of the widest buffer that lies between its layers.
+    pub(super) fn widest_inside(&self) -> usize {
+        self.down.inputs().max(self.projection.inputs()).max(self.channels)
+    }
+
+    /// Memory for what a forward pass of up to `room` keeps.
     ///
     /// # Errors
-    /// No memory for them.
-    pub fn activations<T: Float>(
-        &self,
-        rows: usize,
-        allocator: &mut Allocator<'_>,
-    ) -> Result<BlockActivations<T>, TrainError> {
-        let Widths { channels, qkv, expanded, hidden, heads } = self.widths;
-        Ok(BlockActivations {
-            norm1: self.norm1.rows(rows, allocator)?,
-            normed1: allocator.zeros(Class::Activations, rows * channels)?,
-            qkv: allocator.zeros(Class::Activations, rows * qkv)?,
-            attended: allocator.zeros(Class::Activations, rows * channels)?,
-            lse: allocator.zeros(Class::Activations, rows * heads)?,
-            middle: allocator.zeros(Class::Activations, rows * channels)?,
-            norm2: self.norm2.rows(rows, allocator)?,
-            normed2: allocator.zeros(Class::Activations, rows * channels)?,
-            pre: allocator.zeros(Class::Activations, rows * expanded)?,
-            activated: allocator.zeros(Class::Activations, rows * hidden)?,
+    /// No memory for it.
+    pub fn kept<T: Float>(&self, room: Room, allocator: &mut Allocator<'_>) -> Result<BlockKept<T>, TrainError> {
+        let Room { rows, stream_rows } = room;
+        let mut of = |rows, width| allocator.zeros(Class::Activations, rows * width);
+        let (normed1, middle, normed2) =
+            (of(stream_rows, self.channels)?, of(stream_rows, self.channels)?, of(stream_rows, self.channels)?);
+        let (qkv, attended) = (of(rows, self.qkv.outputs())?, of(rows, self.projection.inputs())?);
+        let (pre, activated) = (of(rows, self.up.outputs())?, of(rows, self.down.inputs())?);
+        Ok(BlockKept {
+            norm1: self.norm1.rows(stream_rows, allocator)?,
+            normed1,
+            qkv,
+            attended,
+            lse: allocator.zeros(Class::Activations, rows * self.attention.heads())?,
+            middle,
+            norm2: self.norm2.rows(stream_rows, allocator)?,
+            normed2,
+            pre,
+            activated,
         })
     }
 
-    /// Memory for the errors of up to `rows` rows.
+    /// Memory for what a backward pass of up to `room` to the input leaves.
     ///
     /// # Errors
-    /// No memory for them.
-    pub fn errors<T: Float>(&self, rows: usize, allocator: &mut Allocator<'_>) -> Result<BlockErrors<T>, TrainError> {
-        let Widths { channels, qkv, expanded, hidden, .. } = self.widths;
+    /// No memory for it.
+    pub fn errors<T: Float>(&self, room: Room, allocator: &mut Allocator<'_>) -> Result<BlockErrors<T>, TrainError> {
+        let Room { rows, stream_rows } = room;
+        let mut of = |rows, width| allocator.zeros(Class::Errors, rows * width);
         Ok(BlockErrors {
-            branch: allocator.zeros(Class::Errors, rows * channels)?,
-            qkv: allocator.zeros(Class::Errors, rows * qkv)?,
-            pre: allocator.zeros(Class::Errors, rows * expanded)?,
-            activated: allocator.zeros(Class::Errors, rows * hidden)?,
+            out: of(rows, self.channels)?,
+            pre: of(rows, self.up.outputs())?,
+            normed2: of(stream_rows, self.channels)?,
+            middle: of(rows, self.channels)?,
+            qkv: of(rows, self.qkv.outputs())?,
+            normed1: of(stream_rows, self.channels)?,
         })
     }
 
-    /// `y` `[M, C]` from `x` `[M, C]`.
+    /// `y` from `x`, both rows of the residual stream.
     ///
     /// # Errors
-    /// A pass larger than the activations were made for.
+    /// A pass larger than the memory was made for; a failed operation among the ranks.
     pub fn forward<T: Float>(
         &self,
         pass: &Pass<'_, T>,
         x: View<'_, T>,
-        kept: &mut BlockActivations<T>,
-        y: ViewMut<'_, T>,
+        kept: &mut BlockKept<T>,
+        work: &mut Work<T>,
+        y: &mut Buffer<T>,
     ) -> Result<(), TrainError> {
-        let Widths { channels, qkv, expanded, hidden, heads } = self.widths;
-        self.norm1.forward(pass, x, &mut kept.norm1, pass.of_mut(&mut kept.normed1, channels)?)?;
-        let normed = pass.of(&kept.normed1, channels)?;
-        self.qkv.forward(pass, normed, None, None, pass.of_mut(&mut kept.qkv, qkv)?)?;
-        let (attended, lse) = (pass.of_mut(&mut kept.attended, channels)?, pass.of_mut(&mut kept.lse, heads)?);
-        self.attention.forward(pass, pass.of_mut(&mut kept.qkv, qkv)?, attended, lse)?;
-        let attended = pass.of(&kept.attended, channels)?;
-        self.projection.forward(pass, attended, None, Some(x), pass.of_mut(&mut kept.middle, channels)?)?;
+        let channels = self.channels;
+        let (attention, mlp) = (pass.plan.attention.forward, pass.plan.mlp.forward);
+        self.norm1.forward(pass, x, &mut kept.norm1, pass.stream_of_mut(&mut kept.normed1, channels)?)?;
+        let normed = pass.stream_of(&kept.normed1, channels)?;
+        let normed = tensor::enter(pass, attention.enter, normed, channels, &mut work.whole)?;
+        self.qkv.forward(pass, normed, None, None, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?)?;
+        let attended = pass.of_mut(&mut kept.attended, self.projection.inputs())?;
+        let lse = pass.of_mut(&mut kept.lse, self.attention.heads())?;
+        self.attention.forward(pass, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?, attended, lse)?;
+        let attended = pass.of(&kept.attended, self.projection.inputs())?;
+        leave(pass, attention, &self.projection, attended, x, &mut work.summand, &mut kept.middle)?;
 
-        let middle = pass.of(&kept.middle, channels)?;
-        self.norm2.forward(pass, middle, &mut kept.norm2, pass.of_mut(&mut kept.normed2, channels)?)?;
-        let normed = pass.of(&kept.normed2, channels)?;
-        let (pre, activated) = (pass.of_mut(&mut kept.pre, expanded)?, pass.of_mut(&mut kept.activated, hidden)?);
+        let middle = pass.stream_of(&kept.middle, channels)?;
+        self.norm2.forward(pass, middle, &mut kept.norm2, pass.stream_of_mut(&mut kept.normed2, channels)?)?;
+        let normed = pass.stream_of(&kept.normed2, channels)?;
+        let normed = tensor::enter(pass, mlp.enter, normed, channels, &mut work.whole)?;
+        let pre = pass.of_mut(&mut kept.pre, self.up.outputs())?;
+        let activated = pass.of_mut(&mut kept.activated, self.down.inputs())?;
         self.up.forward(pass, normed, Some(pre), None, activated)?;
-        self.down.forward(pass, pass.of(&kept.activated, hidden)?, None, Some(middle), y)
+        let activated = pass.of(&kept.activated, self.down.inputs())?;
+        leave(pass, mlp, &self.down, activated, middle, &mut work.summand, y)
     }
 
-    /// Turns the error of `y` in `dx` into the error of `x`, and adds to the gradients of the weights.
+    /// Turns the error of the block's output in `dx` into the error of its input.
     ///
     /// # Errors
-    /// A pass larger than the errors were made for; a failed start of a bucket's reduction.
-    pub fn backward<T: Float>(
+    /// A pass larger than the memory was made for; a failed operation among the ranks.
+    pub fn backward_input<T: Float>(
         &self,
         pass: &Pass<'_, T>,
         x: View<'_, T>,
-        kept: &BlockActivations<T>,
+        kept: &BlockKept<T>,
         errors: &mut BlockErrors<T>,
-        dx: ViewMut<'_, T>,
-        gradients: &mut Gradients,
+        work: &mut Work<T>,
+        dx: &mut Buffer<T>,
     ) -> Result<(), TrainError> {
-        let mut dx = dx;
-        self.backward_mlp(pass, kept, errors, dx.reborrow(), gradients)?;
-        self.backward_attention(pass, x, kept, errors, dx, gradients)
+        let channels = self.channels;
+        let (attention, mlp) = (pass.plan.attention.backward, pass.plan.mlp.backward);
+        take(pass, mlp, dx, &mut errors.out, &mut work.whole, channels)?;
+        let hidden = self.down.inputs();
+        let dout = pass.of(&errors.out, channels)?;
+        self.down.backward_input(pass, dout, Write::Set, pass.of_mut(&mut work.inner, hidden)?)?;
+        let (pre, width) = (pass.of(&kept.pre, self.up.outputs())?, self.up.outputs());
+        let dactivated = pass.of(&work.inner, hidden)?;
+        self.up.backward_activation(pass, pre, dactivated, pass.of_mut(&mut errors.pre, width)?)?;
+        let dpre = pass.of(&errors.pre, width)?;
+        self.up.backward_input(pass, dpre, Write::Set, pass.of_mut(&mut work.summand, channels)?)?;
+        let dnormed = tensor::leave(pass, mlp.leave, &mut work.summand, channels)?;
+        pass.stream_of_mut(&mut errors.normed2, channels)?.copy_from(pass.stream, dnormed)?;
+        let (dnormed, middle) = (pass.stream_of(&errors.normed2, channels)?, pass.stream_of(&kept.middle, channels)?);
+        let add = pass.stream_of_mut(dx, channels)?;
+        self.norm2.backward_input(pass, dnormed, middle, &kept.norm2, Write::Add, add)?;
+
+        take(pass, attention, dx, &mut errors.middle, &mut work.whole, channels)?;
+        let dmiddle = pass.of(&errors.middle, channels)?;
+        let width = self.projection.inputs();
+        self.projection.backward_input(pass, dmiddle, Write::Set, pass.of_mut(&mut work.inner, width)?)?;
+        let (qkv, attended) = (pass.of(&kept.qkv, self.qkv.outputs())?, pass.of(&kept.attended, width)?);
+        let results = (qkv, attended, pass.of(&kept.lse, self.attention.heads())?);
+        let dqkv = pass.of_mut(&mut errors.qkv, self.qkv.outputs())?;
+        self.attention.backward_input(pass, results, pass.of(&work.inner, width)?, dqkv)?;
+        let dqkv = pass.of(&errors.qkv, self.qkv.outputs())?;
+        self.qkv.backward_input(pass, dqkv, Write::Set, pass.of_mut(&mut work.summand, channels)?)?;
+        let dnormed = tensor::leave(pass, attention.leave, &mut work.summand, channels)?;
+        pass.stream_of_mut(&mut errors.normed1, channels)?.copy_from(pass.stream, dnormed)?;
+        let dnormed = pass.stream_of(&errors.normed1, channels)?;
+        self.norm1.backward_input(pass, dnormed, x, &kept.norm1, Write::Add, pass.stream_of_mut(dx, channels)?)
     }
 
-    fn backward_mlp<T: Float>(
-        &self,
-        pass: &Pass<'_, T>,
-        kept: &BlockActivations<T>,
-        errors: &mut BlockErrors<T>,
-        mut dx: ViewMut<'_, T>,
-        gradients: &mut Gradients,
-    ) -> Result<(), TrainError> {
-        let Widths { channels, expanded, hidden, .. } = self.widths;
-        let dactivated = pass.of_mut(&mut errors.activated, hidden)?;
-        self.down.backward_input(pass, dx.as_view(), Write::Set, dactivated)?;
-        self.down.backward_weight(pass, pass.of(&kept.activated, hidden)?, dx.as_view(), gradients)?;
-
-        let (pre, dpre) = (pass.of(&kept.pre, expanded)?, pass.of_mut(&mut errors.pre, expanded)?);
-        self.up.backward_activation(pass, pre, pass.of(&errors.activated, hidden)?, dpre)?;
-        let dpre = pass.of(&errors.pre, expanded)?;
-        self.up.backward_input(pass, dpre, Write::Set, pass.of_mut(&mut errors.branch, channels)?)?;
-        self.up.backward_weight(pass, pass.of(&kept.normed2, channels)?, dpre, gradients)?;
-
-        let (dnormed, middle) = (pass.of(&errors.branch, channels)?, pass.of(&kept.middle, channels)?);
-        self.norm2.backward_input(pass, dnormed, middle, &kept.norm2, Write::Add, dx.reborrow())?;
-        self.norm2.backward_weight(pass, dnormed, middle, &kept.norm2, gradients)
-    }
-
-    fn backward_attention<T: Float>(
+    /// Adds to the gradients of the weights, from what the passes before left.
+    ///
+    /// # Errors
+    /// A failed operation among the ranks, or start of one.
+    pub fn backward_weight<T: Float>(
         &self,
         pass: &Pass<'_, T>,
         x: View<'_, T>,
-        kept: &BlockActivations<T>,
-        errors: &mut BlockErrors<T>,
-        mut dx: ViewMut<'_, T>,
+        kept: &BlockKept<T>,
+        errors: &BlockErrors<T>,
+        work: &mut Work<T>,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let Widths { channels, qkv, heads, .. } = self.widths;
-        let attended = pass.of(&kept.attended, channels)?;
-        let dattended = pass.of_mut(&mut errors.branch, channels)?;
-        self.projection.backward_input(pass, dx.as_view(), Write::Set, dattended)?;
-        self.projection.backward_weight(pass, attended, dx.as_view(), gradients)?;
+        let channels = self.channels;
+        let (attention, mlp) = (pass.plan.attention.forward, pass.plan.mlp.forward);
+        let activated = pass.of(&kept.activated, self.down.inputs())?;
+        self.down.backward_weight(pass, activated, pass.of(&errors.out, channels)?, gradients)?;
+        let normed = pass.stream_of(&kept.normed2, channels)?;
+        let normed = tensor::enter(pass, mlp.enter, normed, channels, &mut work.whole)?;
+        self.up.backward_weight(pass, normed, pass.of(&errors.pre, self.up.outputs())?, gradients)?;
+        let (dnormed, middle) = (pass.stream_of(&errors.normed2, channels)?, pass.stream_of(&kept.middle, channels)?);
+        self.norm2.backward_weight(pass, dnormed, middle, &kept.norm2, gradients)?;
 
-        let results = (pass.of(&kept.qkv, qkv)?, attended, pass.of(&kept.lse, heads)?);
-        let (dattended, dqkv) = (pass.of(&errors.branch, channels)?, pass.of_mut(&mut errors.qkv, qkv)?);
-        self.attention.backward_input(pass, results, dattended, dqkv)?;
-        let dqkv = pass.of(&errors.qkv, qkv)?;
-        self.qkv.backward_input(pass, dqkv, Write::Set, pass.of_mut(&mut errors.branch, channels)?)?;
-        self.qkv.backward_weight(pass, pass.of(&kept.normed1, channels)?, dqkv, gradients)?;
-
-        let dnormed = pass.of(&errors.branch, channels)?;
-        self.norm1.backward_input(pass, dnormed, x, &kept.norm1, Write::Add, dx.reborrow())?;
+        let attended = pass.of(&kept.attended, self.projection.inputs())?;
+        self.projection.backward_weight(pass, attended, pass.of(&errors.middle, channels)?, gradients)?;
+        let normed = pass.stream_of(&kept.normed1, channels)?;
+        let normed = tensor::enter(pass, attention.enter, normed, channels, &mut work.whole)?;
+        self.qkv.backward_weight(pass, normed, pass.of(&errors.qkv, self.qkv.outputs())?, gradients)?;
+        let dnormed = pass.stream_of(&errors.normed1, channels)?;
         self.norm1.backward_weight(pass, dnormed, x, &kept.norm1, gradients)
     }
+}
+
+/// The rows of queries, and those of keys and values, which several ranks may share.
+fn packed(model: &ModelShape, spread: &Spread) -> [Columns; 2] {
+    let (size, queries, heads) = (model.head_size(), spread.tp.share(model.heads), spread.kv_heads(model));
+    let values = model.kv_heads * size;
+    let held = |from: usize| from + heads.start * size..from + heads.end * size;
+    let over = if spread.kv > 1 { Axes::of(&[Axis::Tp]) } else { Axes::TENSOR };
+    [
+        Columns {
+            name: ".q",
+            whole: model.heads * size,
+            held: vec![queries.start * size..queries.end * size],
+            over: Axes::TENSOR,
+        },
+        Columns { name: ".kv", whole: 2 * values, held: vec![held(0), held(values)], over },
+    ]
+}
+
+/// `y = x + (sum over the ranks of inputs Wᵀ) + b`: the end of a region.
+fn leave<T: Float>(
+    pass: &Pass<'_, T>,
+    border: Border,
+    layer: &Linear,
+    inputs: View<'_, T>,
+    x: View<'_, T>,
+    summand: &mut Buffer<T>,
+    y: &mut Buffer<T>,
+) -> Result<(), TrainError> {
+    let channels = layer.outputs();
+    if pass.mesh.sizes().tp == 1 {
+        return layer.forward(pass, inputs, None, Some(x), pass.stream_of_mut(y, channels)?);
+    }
+    layer.product(pass, inputs, pass.of_mut(summand, channels)?)?;
+    let sum = tensor::leave(pass, border.leave, summand, channels)?;
+    let shape = residual::Shape { rows: pass.stream_rows().len(), channels };
+    Ok(residual::forward(pass.stream, shape, x, sum, layer.bias(pass)?, pass.stream_of_mut(y, channels)?)?)
+}
+
+/// Takes the error of the residual stream into a region: all rows of it, in `errors`.
+fn take<T: Float>(
+    pass: &Pass<'_, T>,
+    border: Border,
+    dx: &Buffer<T>,
+    errors: &mut Buffer<T>,
+    whole: &mut Buffer<T>,
+    channels: usize,
+) -> Result<(), TrainError> {
+    let dx = tensor::enter(pass, border.enter, pass.stream_of(dx, channels)?, channels, whole)?;
+    Ok(pass.of_mut(errors, channels)?.copy_from(pass.stream, dx)?)
 }

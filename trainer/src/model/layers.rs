@@ -1,54 +1,137 @@
-//! The layers with weights: linear, norm, embedding. Each has `forward`, `backward_input` (the error to pass on) and
+//! The layers with weights: linear and norm. Each has `forward`, `backward_input` (the error to pass on) and
 //! `backward_weight` (which needs what went in) as calls of their own: what overlap and later schedules are made of.
 //!
 //! M is the rows of the pass (B T), K a layer's inputs, N its outputs.
 
+use std::ops::Range;
+
 use warpweft_device::{Buffer, Float, View, ViewMut};
 use warpweft_kernels::matmul::{self, Activation, Epilogue};
-use warpweft_kernels::{Write, embedding, layernorm, rmsnorm};
+use warpweft_kernels::{Write, layernorm, rmsnorm};
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
 use crate::model::pass::Pass;
-use crate::model::table::{Init, Table, TensorId};
-use crate::parallel::data::Gradients;
+use crate::model::portion::Portion;
+use crate::model::table::{Entry, Init, Table, TensorId};
+use crate::parallel::gradients::Gradients;
+use crate::parallel::layout::{Axes, Layout, Placement};
 
 /// The epsilon under the root of every norm.
 const EPS: f32 = 1e-5;
 
-/// `y = activation(x Wᵀ + b) + residual`, W being `[N, K]`.
+/// Tensors that lie side by side: the first and the last of them.
+type Span = (TensorId, TensorId);
+
+/// `y = activation(x Wᵀ + b) + residual`, W being `[N, K]`. A tensor-parallel rank has some of the outputs, or some of the
+/// inputs: then its product is a summand of y, and bias and residual are added to the sum.
 #[derive(Clone, Debug)]
 pub struct Linear {
-    weight: TensorId,
-    bias: Option<TensorId>,
+    weight: Span,
+    bias: Option<Span>,
     inputs: usize,
     outputs: usize,
     activation: Activation,
 }
 
+/// Outputs of a layer that a rank holds some of.
+pub(crate) struct Columns {
+    /// What the tensor is called, besides the layer's name.
+    pub(crate) name: &'static str,
+    /// How many outputs there are.
+    pub(crate) whole: usize,
+    /// Those that this rank has.
+    pub(crate) held: Vec<Range<usize>>,
+    /// The axes over which they are shared out.
+    pub(crate) over: Axes,
+}
+
+impl Columns {
+    /// Outputs of which each tensor-parallel rank has its own.
+    pub(crate) fn shared_out(whole: usize, held: Vec<Range<usize>>) -> Self {
+        Self { name: "", whole, held, over: Axes::TENSOR }
+    }
+}
+
 impl Linear {
-    /// A layer that enters `name.weight`, and `name.bias` where asked for, in the table.
-    pub fn new(table: &mut Table, name: &str, [outputs, inputs]: [usize; 2], bias: bool, deviation: f64) -> Self {
-        let weight = (format!("{name}.weight"), vec![outputs, inputs], Init::Normal(deviation));
-        let (weight, bias) = if bias {
-            let [weight, bias] = table.group([weight, (format!("{name}.bias"), vec![outputs], Init::Zeros)]);
-            (weight, Some(bias))
-        } else {
-            let [weight] = table.group([weight]);
-            (weight, None)
+    /// A layer that this rank has whole, in a unit of its own, without bias, its weight zeros: for small examples.
+    pub fn whole(table: &mut Table, name: &str, [outputs, inputs]: [usize; 2]) -> Self {
+        table.begin_unit(name, true, Axes::TOKENS);
+        let columns = [Columns::shared_out(outputs, vec![0..outputs])];
+        Self::of_columns(table, name, columns, inputs, false, 0.0)
+    }
+
+    /// A layer of which this rank has some outputs; enters `name.weight`, and `name.bias` where asked for, in the table.
+    pub(crate) fn of_columns<const N: usize>(
+        table: &mut Table,
+        name: &str,
+        columns: [Columns; N],
+        inputs: usize,
+        bias: bool,
+        deviation: f64,
+    ) -> Self {
+        let entry = |index: usize, columns: &Columns, weight: bool| {
+            let shape = if weight { vec![columns.whole, inputs] } else { vec![columns.whole] };
+            let kind = if weight { "weight" } else { "bias" };
+            Entry {
+                name: format!("{name}{}.{kind}", columns.name),
+                init: if weight { Init::Normal(deviation) } else { Init::Zeros },
+                portion: Portion::whole(&shape).only(0, columns.held.clone()),
+                layout: Layout::REPLICATED.with(columns.over, Placement::Sharded(0)),
+                // What ranks share, each applies for its own heads.
+                seen_in_part: Axes::TENSOR.without(columns.over),
+                continues: index > 0,
+                shape,
+            }
         };
+        let entries = |weight| std::array::from_fn::<_, N, _>(|index| entry(index, &columns[index], weight));
+        let span = |ids: [TensorId; N]| (ids[0], ids[N - 1]);
+        let weight = span(table.group(entries(true)));
+        let bias = bias.then(|| span(table.group(entries(false))));
+        let outputs = columns.iter().flat_map(|columns| &columns.held).map(Range::len).sum();
         Self { weight, bias, inputs, outputs, activation: Activation::None }
     }
 
-    /// A layer without bias on a weight `[outputs, inputs]` that another layer has entered.
-    pub fn tied(table: &mut Table, weight: TensorId, [outputs, inputs]: [usize; 2]) -> Self {
-        table.use_again(weight);
-        Self { weight, bias: None, inputs, outputs, activation: Activation::None }
+    /// A layer of which this rank has the inputs `held`; enters its parameters in the table.
+    pub(crate) fn of_rows(
+        table: &mut Table,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+        held: Range<usize>,
+        bias: bool,
+        deviation: f64,
+    ) -> Self {
+        let shape = vec![outputs, inputs];
+        let [weight] = table.group([Entry {
+            portion: Portion::whole(&shape).only(1, vec![held.clone()]),
+            layout: Layout::REPLICATED.with(Axes::TENSOR, Placement::Sharded(1)),
+            ..Entry::replicated(format!("{name}.weight"), shape, Init::Normal(deviation))
+        }]);
+        let bias = bias.then(|| {
+            let [bias] = table.group([Entry::replicated(format!("{name}.bias"), vec![outputs], Init::Zeros)]);
+            (bias, bias)
+        });
+        Self { weight: (weight, weight), bias, inputs: held.len(), outputs, activation: Activation::None }
+    }
+
+    /// A layer without bias on a weight that another layer has entered, of which this rank has `outputs` rows.
+    pub(crate) fn on(weight: TensorId, [outputs, inputs]: [usize; 2]) -> Self {
+        Self { weight: (weight, weight), bias: None, inputs, outputs, activation: Activation::None }
     }
 
     /// The same layer with an activation after it.
     pub fn with_activation(self, activation: Activation) -> Self {
         Self { activation, ..self }
+    }
+
+    /// Outputs that this rank has, before an activation that halves them.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Inputs that this rank has.
+    pub fn inputs(&self) -> usize {
+        self.inputs
     }
 
     fn shape<T>(&self, pass: &Pass<'_, T>) -> matmul::Shape {
@@ -67,10 +150,28 @@ impl Linear {
         residual: Option<View<'_, T>>,
         y: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let bias = self.bias.map(|bias| pass.parameters.view(bias)).transpose()?;
-        let epilogue = Epilogue { bias, activation: self.activation, pre, residual };
-        let weight = pass.parameters.view(self.weight)?;
+        let epilogue = Epilogue { bias: self.bias(pass)?, activation: self.activation, pre, residual };
+        let weight = pass.weights.span(self.weight.0, self.weight.1)?;
         Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, epilogue, y)?)
+    }
+
+    /// The product alone, without bias: this rank's summand, where it has some of the inputs.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape.
+    pub fn product<T: Float>(&self, pass: &Pass<'_, T>, x: View<'_, T>, y: ViewMut<'_, T>) -> Result<(), TrainError> {
+        let weight = pass.weights.span(self.weight.0, self.weight.1)?;
+        let epilogue = Epilogue { bias: None, activation: Activation::None, pre: None, residual: None };
+        Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, epilogue, y)?)
+    }
+
+    /// The bias, if there is one.
+    ///
+    /// # Errors
+    /// A layer that this rank does not hold.
+    pub fn bias<'a, T: Float>(&self, pass: &Pass<'a, T>) -> Result<Option<View<'a, T>>, TrainError> {
+        let weights = pass.weights;
+        self.bias.map(|(first, last)| weights.span(first, last)).transpose()
     }
 
     /// The error before the activation `[M, N]` from the one after it.
@@ -98,7 +199,7 @@ impl Linear {
         write: Write,
         dx: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let weight = pass.parameters.view(self.weight)?;
+        let weight = pass.weights.span(self.weight.0, self.weight.1)?;
         Ok(matmul::backward_input(pass.stream, self.shape(pass), dy, weight, write, dx)?)
     }
 
@@ -114,11 +215,12 @@ impl Linear {
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
         let shape = self.shape(pass);
-        matmul::backward_weight(pass.stream, shape, x, dy, gradients.view(self.weight)?)?;
-        gradients.done(self.weight)?;
-        if let Some(bias) = self.bias {
-            matmul::backward_bias(pass.stream, shape, dy, gradients.view(bias)?)?;
-            gradients.done(bias)?;
+        let (first, last) = self.weight;
+        matmul::backward_weight(pass.stream, shape, x, dy, gradients.span(first, last)?)?;
+        gradients.done(first, last)?;
+        if let Some((first, last)) = self.bias {
+            matmul::backward_bias(pass.stream, shape, dy, gradients.span(first, last)?)?;
+            gradients.done(first, last)?;
         }
         Ok(())
     }
@@ -140,15 +242,17 @@ pub struct NormRows {
 
 impl Norm {
     /// A norm that enters `name.weight`, and `name.bias` for a LayerNorm, in the table.
-    pub fn new(table: &mut Table, name: &str, channels: usize, bias: bool) -> Self {
-        let weight = (format!("{name}.weight"), vec![channels], Init::Ones);
-        if bias {
-            let [weight, bias] = table.group([weight, (format!("{name}.bias"), vec![channels], Init::Zeros)]);
-            Self { weight, bias: Some(bias), channels }
-        } else {
-            let [weight] = table.group([weight]);
-            Self { weight, bias: None, channels }
-        }
+    pub fn new(table: &mut Table, name: &str, channels: usize, bias: bool, rows_apart: bool) -> Self {
+        let entry = |kind: &str, init| Entry {
+            seen_in_part: seen_by_rows(rows_apart),
+            ..Entry::replicated(format!("{name}.{kind}"), vec![channels], init)
+        };
+        let [weight] = table.group([entry("weight", Init::Ones)]);
+        let bias = bias.then(|| {
+            let [bias] = table.group([entry("bias", Init::Zeros)]);
+            bias
+        });
+        Self { weight, bias, channels }
     }
 
     /// Memory for what a forward pass of up to `rows` rows keeps.
@@ -163,7 +267,7 @@ impl Norm {
         })
     }
 
-    /// `y` from `x`, both `[M, C]`.
+    /// `y` from `x`, both rows of the residual stream.
     ///
     /// # Errors
     /// Regions that do not have the layer's shape.
@@ -174,12 +278,12 @@ impl Norm {
         kept: &mut NormRows,
         y: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let (rows, channels) = (pass.rows(), self.channels);
-        let weight = pass.parameters.view(self.weight)?;
+        let (rows, channels) = (pass.stream_rows().len(), self.channels);
+        let weight = pass.weights.view(self.weight)?;
         let rstd = kept.rstd.view_mut(..rows)?;
         match self.bias {
             Some(bias) => {
-                let (bias, mean) = (pass.parameters.view(bias)?, kept.mean.view_mut(..rows)?);
+                let (bias, mean) = (pass.weights.view(bias)?, kept.mean.view_mut(..rows)?);
                 let shape = layernorm::Shape { rows, channels };
                 layernorm::forward(pass.stream, shape, EPS, x, weight, bias, y, mean, rstd)?;
             }
@@ -201,8 +305,8 @@ impl Norm {
         write: Write,
         dx: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let (rows, channels) = (pass.rows(), self.channels);
-        let weight = pass.parameters.view(self.weight)?;
+        let (rows, channels) = (pass.stream_rows().len(), self.channels);
+        let weight = pass.weights.view(self.weight)?;
         let rstd = kept.rstd.view(..rows)?;
         if self.bias.is_some() {
             let shape = layernorm::Shape { rows, channels };
@@ -226,97 +330,25 @@ impl Norm {
         kept: &NormRows,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let (rows, channels) = (pass.rows(), self.channels);
+        let (rows, channels) = (pass.stream_rows().len(), self.channels);
         let rstd = kept.rstd.view(..rows)?;
         match self.bias {
             Some(bias) => {
                 let shape = layernorm::Shape { rows, channels };
-                let (dweight, dbias) = gradients.pair(self.weight, bias)?;
+                let (dweight, dbias) = gradients.span(self.weight, bias)?.split_at(channels)?;
                 layernorm::backward_weight(pass.stream, shape, dy, x, kept.mean.view(..rows)?, rstd, dweight, dbias)?;
-                gradients.done(self.weight)?;
-                gradients.done(bias)
+                gradients.done(self.weight, bias)
             }
             None => {
                 let shape = rmsnorm::Shape { rows, channels };
                 rmsnorm::backward_weight(pass.stream, shape, dy, x, rstd, gradients.view(self.weight)?)?;
-                gradients.done(self.weight)
+                gradients.done(self.weight, self.weight)
             }
         }
     }
 }
 
-/// Token embedding, plus learned positions where there are some.
-#[derive(Clone, Debug)]
-pub struct Embedding {
-    /// The table of the tokens `[V, C]`.
-    pub tokens: TensorId,
-    /// The table of the positions `[context, C]`.
-    pub positions: Option<TensorId>,
-    vocab: usize,
-    context: usize,
-    channels: usize,
-}
-
-impl Embedding {
-    /// An embedding that enters its table, and that of the positions where it is named, in the parameter table.
-    pub fn new(
-        table: &mut Table,
-        names: (&str, Option<&str>),
-        [vocab, context, channels]: [usize; 3],
-        deviation: f64,
-    ) -> Self {
-        let entry = |name: &str, rows| (format!("{name}.weight"), vec![rows, channels], Init::Normal(deviation));
-        let (tokens, positions) = match names {
-            (tokens, Some(positions)) => {
-                let [tokens, positions] = table.group([entry(tokens, vocab), entry(positions, context)]);
-                (tokens, Some(positions))
-            }
-            (tokens, None) => {
-                let [tokens] = table.group([entry(tokens, vocab)]);
-                (tokens, None)
-            }
-        };
-        Self { tokens, positions, vocab, context, channels }
-    }
-
-    fn shape<T>(&self, pass: &Pass<'_, T>) -> embedding::Shape {
-        let positions = if self.positions.is_some() { self.context } else { 0 };
-        let (channels, vocab) = (self.channels, self.vocab);
-        embedding::Shape { batch: pass.batch, tokens: pass.tokens, channels, vocab, positions }
-    }
-
-    /// `y` `[M, C]` from the tokens `[B, T]`.
-    ///
-    /// # Errors
-    /// A token outside the vocabulary; regions that do not have the layer's shape.
-    pub fn forward<T: Float>(&self, pass: &Pass<'_, T>, y: ViewMut<'_, T>) -> Result<(), TrainError> {
-        let table = pass.parameters.view(self.tokens)?;
-        let positions = self.positions.map(|positions| pass.parameters.view(positions)).transpose()?;
-        Ok(embedding::forward(pass.stream, self.shape(pass), pass.ids, table, positions, y)?)
-    }
-
-    /// Adds to the gradients of the tables.
-    ///
-    /// # Errors
-    /// As [`forward`](Self::forward); a failed start of a bucket's reduction.
-    pub fn backward_weight<T: Float>(
-        &self,
-        pass: &Pass<'_, T>,
-        dy: View<'_, T>,
-        gradients: &mut Gradients,
-    ) -> Result<(), TrainError> {
-        let shape = self.shape(pass);
-        match self.positions {
-            Some(positions) => {
-                let (dtable, dpositions) = gradients.pair(self.tokens, positions)?;
-                embedding::backward(pass.stream, shape, pass.ids, dy, dtable, Some(dpositions))?;
-                gradients.done(self.tokens)?;
-                gradients.done(positions)
-            }
-            None => {
-                embedding::backward(pass.stream, shape, pass.ids, dy, gradients.view(self.tokens)?, None)?;
-                gradients.done(self.tokens)
-            }
-        }
-    }
+/// The axes over which a parameter is applied to some rows only, where the rows of the residual stream are shared out.
+pub(super) fn seen_by_rows(rows_apart: bool) -> Axes {
+    if rows_apart { Axes::TENSOR } else { Axes::NONE }
 }

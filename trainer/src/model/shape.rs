@@ -58,6 +58,16 @@ pub enum ShapeError {
         /// The counts that would do.
         allowed: String,
     },
+    /// More chunks of the pipeline than layers to fill them.
+    #[error("{layers} layers do not fill pp {pp} x {each} chunks = {}; use at most {layers}, or more layers", pp * each)]
+    Chunks {
+        /// Layers of the model.
+        layers: usize,
+        /// Stages.
+        pp: usize,
+        /// Chunks of each.
+        each: usize,
+    },
     /// RoPE turns pairs, so that a head must have an even size.
     #[error("{channels} channels in {heads} heads give heads of {size}, which is odd; RoPE needs an even head size")]
     OddHead {
@@ -168,7 +178,7 @@ impl ModelShape {
     }
 }
 
-fn divides(what: &'static str, number: usize, by: &'static str, divisor: usize) -> Result<(), ShapeError> {
+pub(super) fn divides(what: &'static str, number: usize, by: &'static str, divisor: usize) -> Result<(), ShapeError> {
     if number.is_multiple_of(divisor) {
         return Ok(());
     }

@@ -9,43 +9,66 @@ use warpweft_device::{Element, Float};
 
 use crate::TrainError;
 use crate::checkpoint::{Tensor, Tensors};
-use crate::model::parameters::Parameters;
 use crate::model::shape::{Architecture, ModelShape};
-use crate::model::table::{Parameter, Table};
+use crate::model::table::{Table, TensorId};
+use crate::parallel::weights::Weights;
 
-/// One tensor of a checkpoint: some rows of a parameter, perhaps turned.
+/// One tensor of a checkpoint: rows of parameters one after the other, perhaps turned.
 struct Stored {
     name: String,
     shape: Vec<usize>,
-    rows: Range<usize>,
+    parts: Vec<(TensorId, Range<usize>)>,
     turned: bool,
 }
 
 impl Stored {
-    /// What a parameter is in a checkpoint.
-    fn of(model: &ModelShape, parameter: &Parameter) -> Vec<Self> {
-        let [rows, columns] = [parameter.shape[0], parameter.shape.get(1).copied().unwrap_or(1)];
-        let turned = model.architecture == Architecture::Gpt2
-            && parameter.decays()
-            && [".c_attn.", ".c_proj.", ".c_fc."].iter().any(|layer| parameter.name.contains(layer));
-        let shape = if turned { vec![columns, rows] } else { parameter.shape.clone() };
-        let (queries, values) = (model.heads * model.head_size(), model.kv_heads * model.head_size());
-        let parts = |packed: &str, parts: &[(&str, usize)]| {
-            let mut end = 0;
-            let stored = parts.iter().map(|(part, rows)| {
-                let name = parameter.name.replace(packed, part);
-                end += rows;
-                Self { name, shape: vec![*rows, columns], rows: end - rows..end, turned: false }
-            });
-            stored.collect()
-        };
-        if parameter.name.contains("qkv_proj") {
-            parts("qkv_proj", &[("q_proj", queries), ("k_proj", values), ("v_proj", values)])
-        } else if parameter.name.contains("gate_up_proj") {
-            parts("gate_up_proj", &[("gate_proj", model.hidden), ("up_proj", model.hidden)])
-        } else {
-            vec![Self { name: parameter.name.clone(), shape, rows: 0..rows, turned }]
+    /// What the parameters of a model are in a checkpoint.
+    fn all(model: &ModelShape, table: &Table) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (id, parameter) in table.iter() {
+            let rows = parameter.shape()[0];
+            let split = |packed: &str, parts: &[(&str, usize)]| -> Vec<Self> {
+                let mut end = 0;
+                let part = |&(part, rows): &(&str, usize)| {
+                    end += rows;
+                    let shape = [&[rows], &parameter.shape()[1..]].concat();
+                    let name = parameter.name().replace(packed, part);
+                    Self { name, shape, parts: vec![(id, end - rows..end)], turned: false }
+                };
+                parts.iter().map(part).collect()
+            };
+            let values = model.kv_heads * model.head_size();
+            let name = parameter.name();
+            if name.contains("qkv_proj.q") {
+                all.extend(split("qkv_proj.q", &[("q_proj", rows)]));
+            } else if name.contains("qkv_proj.kv") {
+                all.extend(split("qkv_proj.kv", &[("k_proj", values), ("v_proj", values)]));
+            } else if name.contains("gate_up_proj") {
+                all.extend(split("gate_up_proj", &[("gate_proj", model.hidden), ("up_proj", model.hidden)]));
+            } else if name.contains("c_attn.kv")
+                && let Some(packed) = all.iter_mut().rfind(|stored| stored.name == name.replace(".kv.", "."))
+            {
+                packed.parts.push((id, 0..rows));
+                let along = if packed.turned { 1 } else { 0 };
+                packed.shape[along] += rows;
+            } else {
+                let name = name.replace("c_attn.q.", "c_attn.");
+                let turned = model.architecture == Architecture::Gpt2
+                    && parameter.decays()
+                    && [".c_attn.", ".c_proj.", ".c_fc."].iter().any(|layer| name.contains(layer));
+                let mut shape = parameter.shape().to_vec();
+                if turned {
+                    shape.reverse();
+                }
+                all.push(Self { name, shape, parts: vec![(id, 0..rows)], turned });
+            }
         }
+        all
+    }
+
+    /// Elements of a row of its parameters.
+    fn width(&self, table: &Table) -> usize {
+        table.get(self.parts[0].0).shape()[1..].iter().product()
     }
 }
 
@@ -56,17 +79,17 @@ impl Stored {
 pub fn to_tensors<T: Float>(
     model: &ModelShape,
     table: &Table,
-    parameters: &Parameters<T>,
+    weights: &Weights<T>,
 ) -> Result<Vec<Tensor>, TrainError> {
     let mut tensors = Vec::new();
-    for (id, parameter) in table.iter() {
-        let values = parameters.view(id)?.host()?;
-        let width = values.len() / parameter.shape[0];
-        for Stored { name, shape, rows, turned } in Stored::of(model, parameter) {
-            let part = &values[rows.start * width..rows.end * width];
-            let turn = turned.then(|| transpose(part, width));
-            tensors.push(Tensor::new(name, &shape, turn.as_deref().unwrap_or(part)));
+    for stored in Stored::all(model, table) {
+        let width = stored.width(table);
+        let mut values = Vec::new();
+        for (id, rows) in &stored.parts {
+            values.extend_from_slice(&weights.view(*id)?.host()?[rows.start * width..rows.end * width]);
         }
+        let turn = stored.turned.then(|| transpose(&values, width));
+        tensors.push(Tensor::new(stored.name, &stored.shape, turn.as_deref().unwrap_or(&values)));
     }
     Ok(tensors)
 }
@@ -79,23 +102,24 @@ pub fn from_tensors<T: Float>(
     model: &ModelShape,
     table: &Table,
     tensors: &Tensors,
-    parameters: &mut Parameters<T>,
+    weights: &mut Weights<T>,
 ) -> Result<(), TrainError> {
-    let mut names = Vec::new();
-    for (id, parameter) in table.iter() {
-        let values = parameters.view_mut(id)?.host()?;
-        let width = values.len() / parameter.shape[0];
-        for Stored { name, shape, rows, turned } in Stored::of(model, parameter) {
-            let part = &mut values[rows.start * width..rows.end * width];
-            tensors.read(&name, &shape, part)?;
-            if turned {
-                let turn = transpose(part, rows.len());
-                part.copy_from_slice(&turn);
-            }
-            names.push(name);
+    let all = Stored::all(model, table);
+    for stored in &all {
+        let width = stored.width(table);
+        let mut values = vec![T::ZERO; stored.shape.iter().product()];
+        tensors.read(&stored.name, &stored.shape, &mut values)?;
+        if stored.turned {
+            values = transpose(&values, values.len() / width);
+        }
+        let mut rest = &values[..];
+        for (id, rows) in &stored.parts {
+            let (part, after) = rest.split_at(rows.len() * width);
+            weights.view_mut(*id)?.host()?[rows.start * width..rows.end * width].copy_from_slice(part);
+            rest = after;
         }
     }
-    Ok(tensors.expect_only(names.iter().map(String::as_str))?)
+    Ok(tensors.expect_only(all.iter().map(|stored| stored.name.as_str()))?)
 }
 
 /// The transpose of rows of `width` elements.
@@ -106,12 +130,11 @@ fn transpose<T: Element>(values: &[T], width: usize) -> Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
+    use crate::model::{Model, Spread};
 
     fn names(shape: ModelShape) -> Vec<(String, Vec<usize>)> {
-        let model = Model::new(shape).expect("sizes that fit");
-        let stored = model.table().parameters().iter().flat_map(|parameter| Stored::of(&shape, parameter));
-        stored.map(|stored| (stored.name, stored.shape)).collect()
+        let model = Model::new(shape, Spread::alone(&shape)).expect("sizes that fit");
+        Stored::all(&shape, model.table()).into_iter().map(|stored| (stored.name, stored.shape)).collect()
     }
 
     #[test]

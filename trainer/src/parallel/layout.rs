@@ -1,9 +1,107 @@
 //! How a tensor lies over the ranks, and the communication that takes it from one layout to another.
 //!
-//! Every reduction of the trainer is derived here from what a tensor is and what it must become, never from a flag. The
-//! mesh has one axis so far, `dp`; an axis more is a field more in [`Layout`].
+//! Every reduction of the trainer is derived here from what a tensor is and what it must become, never from a flag.
+//!
+//! The axes are those over which a tensor can differ. They refine the axes of the [mesh](crate::parallel::mesh): the
+//! data-parallel and context-parallel ranks, which all see tokens of their own, are together the product of [`Axis::Data`]
+//! and [`Axis::Ep`]; the tensor-parallel ranks are the product of [`Axis::Tp`] and [`Axis::Kv`], the latter larger than 1
+//! only where several of them share a key/value head.
 
 use std::fmt;
+
+/// An axis over which a tensor can be spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Axis {
+    /// The first and the last stage of a pipeline, which both hold a tied embedding.
+    Pp,
+    /// Ranks with tokens of their own and the same experts.
+    Data,
+    /// Ranks with tokens of their own and experts of their own.
+    Ep,
+    /// Ranks with heads, columns and key/value heads of their own.
+    Tp,
+    /// Ranks with heads and columns of their own that share a key/value head.
+    Kv,
+}
+
+impl Axis {
+    /// Every axis.
+    pub const ALL: [Self; 5] = [Self::Pp, Self::Data, Self::Ep, Self::Tp, Self::Kv];
+
+    /// Its name in messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pp => "pp",
+            Self::Data => "data",
+            Self::Ep => "ep",
+            Self::Tp => "tp",
+            Self::Kv => "kv",
+        }
+    }
+}
+
+/// Some of the axes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Axes(u8);
+
+impl Axes {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All ranks that see tokens of their own: dp x cp.
+    pub const TOKENS: Self = Self::of(&[Axis::Data, Axis::Ep]);
+    /// All tensor-parallel ranks.
+    pub const TENSOR: Self = Self::of(&[Axis::Tp, Axis::Kv]);
+
+    /// These.
+    pub const fn of(axes: &[Axis]) -> Self {
+        let (mut bits, mut index) = (0, 0);
+        while index < axes.len() {
+            bits |= 1 << axes[index] as u8;
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether `axis` is one of them.
+    pub const fn has(self, axis: Axis) -> bool {
+        self.0 & (1 << axis as u8) != 0
+    }
+
+    /// These and `axis`.
+    pub const fn with(self, axis: Axis) -> Self {
+        Self(self.0 | 1 << axis as u8)
+    }
+
+    /// Those that are in both.
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
+    /// These but for `others`.
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Axis> {
+        Axis::ALL.into_iter().filter(move |axis| self.has(*axis))
+    }
+}
+
+impl fmt::Display for Axes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("no axis");
+        }
+        let names: Vec<_> = self.iter().map(Axis::name).collect();
+        f.write_str(&names.join(" x "))
+    }
+}
 
 /// How a tensor lies over the ranks of one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,20 +114,21 @@ pub enum Placement {
     Partial,
 }
 
-/// How a tensor lies over the mesh.
+/// How a tensor lies over all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Layout {
-    /// Over the data-parallel ranks.
-    pub dp: Placement,
-}
+pub struct Layout([Placement; Axis::ALL.len()]);
 
 /// What a group of ranks must do to a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reduction {
+pub enum Move {
     /// Nothing: it already lies as it must.
     Nothing,
-    /// Sum it over the ranks, the result on all of them.
-    AllReduce,
+    /// Sum it over the ranks of these axes, the result on all of them.
+    AllReduce(Axes),
+    /// Sum it over the ranks of these axes, each its part of the result.
+    ReduceScatter(Axes),
+    /// Put it together from the parts of the ranks of these axes.
+    AllGather(Axes),
 }
 
 /// A change of layout that this trainer has no communication for, or that would be wrong.
@@ -44,33 +143,106 @@ pub struct LayoutError {
 
 impl Layout {
     /// All of it everywhere.
-    pub const REPLICATED: Self = Self { dp: Placement::Replicated };
+    pub const REPLICATED: Self = Self([Placement::Replicated; Axis::ALL.len()]);
 
-    /// The layout that the gradient of a parameter has after a backward pass in which every data-parallel rank saw
-    /// samples of its own: a summand of what the parameter's layout asks for.
-    pub fn of_local_gradient(self) -> Self {
-        Self { dp: Placement::Partial }
+    /// The same, but for its placement over some axes.
+    pub const fn with(mut self, axes: Axes, placement: Placement) -> Self {
+        let mut index = 0;
+        while index < Axis::ALL.len() {
+            if axes.has(Axis::ALL[index]) {
+                self.0[index] = placement;
+            }
+            index += 1;
+        }
+        self
     }
 
-    /// The communication over the data-parallel ranks that turns this layout into `to`.
+    /// Its placement over one axis.
+    pub fn over(&self, axis: Axis) -> Placement {
+        self.0[axis as usize]
+    }
+
+    /// The axes over which it has this placement.
+    pub fn axes(&self, wanted: impl Fn(Placement) -> bool) -> Axes {
+        Axis::ALL.into_iter().filter(|axis| wanted(self.over(*axis))).fold(Axes::NONE, Axes::with)
+    }
+
+    /// The layout that the gradient of a parameter has after a backward pass: a summand over every axis on which the
+    /// ranks see other tokens (where the parameter is not theirs alone), and over those of `seen_in_part`, on which each
+    /// rank applied it to some of the rows, for some of the heads, or in one of its two uses, only.
+    pub fn of_local_gradient(self, seen_in_part: Axes) -> Self {
+        Axes::TOKENS.iter().chain(seen_in_part.iter()).fold(self, |layout, axis| match layout.over(axis) {
+            Placement::Replicated => layout.with(Axes::of(&[axis]), Placement::Partial),
+            Placement::Sharded(_) | Placement::Partial => layout,
+        })
+    }
+
+    /// The one communication that turns this layout into `to`.
     ///
     /// # Errors
-    /// [`LayoutError`] where there is none: a second sum of what is summed already, or a layout without support.
-    pub fn reduction_to(self, to: Layout) -> Result<Reduction, LayoutError> {
-        match (self.dp, to.dp) {
-            (from, to) if from == to => Ok(Reduction::Nothing),
-            (Placement::Partial, Placement::Replicated) => Ok(Reduction::AllReduce),
-            _ => Err(LayoutError { from: self, to }),
+    /// [`LayoutError`] where there is none: a second sum of what is summed already, or a change that needs more than one.
+    pub fn move_to(self, to: Self) -> Result<Move, LayoutError> {
+        let error = LayoutError { from: self, to };
+        let (mut kind, mut axes): (Option<fn(Axes) -> Move>, _) = (None, Axes::NONE);
+        for axis in Axis::ALL {
+            let this: fn(Axes) -> Move = match (self.over(axis), to.over(axis)) {
+                (from, to) if from == to => continue,
+                (Placement::Partial, Placement::Replicated) => Move::AllReduce,
+                (Placement::Partial, Placement::Sharded(_)) => Move::ReduceScatter,
+                (Placement::Sharded(_), Placement::Replicated) => Move::AllGather,
+                _ => return Err(error),
+            };
+            // Compared by what they make: function pointers have no equality to rely on.
+            if kind.is_some_and(|kind| kind(Axes::NONE) != this(Axes::NONE)) {
+                return Err(error);
+            }
+            (kind, axes) = (Some(this), axes.with(axis));
+        }
+        Ok(kind.map_or(Move::Nothing, |kind| kind(axes)))
+    }
+
+    /// The layout after a communication.
+    ///
+    /// # Errors
+    /// [`LayoutError`] where it would be wrong: a sum over ranks that have no summands, parts of what has no parts.
+    pub fn after(self, done: Move, dimension: usize) -> Result<Self, LayoutError> {
+        let (axes, from, to): (_, fn(Placement) -> bool, _) = match done {
+            Move::Nothing => return Ok(self),
+            Move::AllReduce(axes) => (axes, |p| p == Placement::Partial, Placement::Replicated),
+            Move::ReduceScatter(axes) => (axes, |p| p == Placement::Partial, Placement::Sharded(dimension)),
+            Move::AllGather(axes) => (axes, |p| matches!(p, Placement::Sharded(_)), Placement::Replicated),
+        };
+        let result = self.with(axes, to);
+        match axes.iter().all(|axis| from(self.over(axis))) {
+            true => Ok(result),
+            false => Err(LayoutError { from: self, to: result }),
         }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.dp {
-            Placement::Replicated => write!(f, "dp:replicated"),
-            Placement::Sharded(dimension) => write!(f, "dp:sharded({dimension})"),
-            Placement::Partial => write!(f, "dp:partial"),
+        let mut first = true;
+        for axis in Axis::ALL {
+            let text = match self.over(axis) {
+                Placement::Replicated => continue,
+                Placement::Sharded(dimension) => format!("{}:sharded({dimension})", axis.name()),
+                Placement::Partial => format!("{}:partial", axis.name()),
+            };
+            write!(f, "{}{text}", if first { "" } else { " " })?;
+            first = false;
+        }
+        if first { f.write_str("replicated") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::AllReduce(axes) => write!(f, "all-reduce over {axes}"),
+            Self::ReduceScatter(axes) => write!(f, "reduce-scatter over {axes}"),
+            Self::AllGather(axes) => write!(f, "all-gather over {axes}"),
         }
     }
 }
@@ -82,12 +254,33 @@ mod tests {
     #[test]
     fn a_gradient_is_summed_once_and_only_once() {
         let parameter = Layout::REPLICATED;
-        let gradient = parameter.of_local_gradient();
-        assert_eq!(gradient.reduction_to(parameter), Ok(Reduction::AllReduce));
-        assert_eq!(parameter.reduction_to(parameter), Ok(Reduction::Nothing));
-        let error = parameter.reduction_to(gradient).unwrap_err();
-        assert_eq!(error.to_string(), "no communication takes a tensor from dp:replicated to dp:partial");
-        let sharded = Layout { dp: Placement::Sharded(0) };
-        assert!(gradient.reduction_to(sharded).is_err());
+        let gradient = parameter.of_local_gradient(Axes::NONE);
+        let sum = Move::AllReduce(Axes::TOKENS);
+        assert_eq!(gradient.move_to(parameter), Ok(sum));
+        assert_eq!(gradient.after(sum, 0), Ok(parameter));
+        assert!(parameter.after(sum, 0).is_err(), "a second sum");
+        assert_eq!(parameter.move_to(parameter), Ok(Move::Nothing));
+        let error = parameter.move_to(gradient).unwrap_err();
+        let expected = "no communication takes a tensor from replicated to data:partial ep:partial";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn an_expert_is_summed_over_its_own_group_only() {
+        let expert = Layout::REPLICATED.with(Axes::of(&[Axis::Ep]), Placement::Sharded(0));
+        let gradient = expert.of_local_gradient(Axes::NONE);
+        assert_eq!(gradient.move_to(expert), Ok(Move::AllReduce(Axes::of(&[Axis::Data]))));
+        assert!(gradient.after(Move::AllReduce(Axes::TOKENS), 0).is_err(), "others' experts are not summands");
+    }
+
+    #[test]
+    fn rows_of_a_sequence_parallel_region_come_and_go() {
+        let stream = Layout::REPLICATED.with(Axes::TENSOR, Placement::Sharded(0));
+        assert_eq!(stream.move_to(Layout::REPLICATED), Ok(Move::AllGather(Axes::TENSOR)));
+        let partial = Layout::REPLICATED.with(Axes::TENSOR, Placement::Partial);
+        assert_eq!(partial.move_to(stream), Ok(Move::ReduceScatter(Axes::TENSOR)));
+        assert_eq!(partial.after(Move::ReduceScatter(Axes::TENSOR), 0), Ok(stream));
+        let mixed = partial.with(Axes::TOKENS, Placement::Sharded(0));
+        assert!(mixed.move_to(stream.with(Axes::TOKENS, Placement::Replicated)).is_err(), "two communications");
     }
 }

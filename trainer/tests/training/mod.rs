@@ -5,8 +5,9 @@ use std::sync::Arc;
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
 use warpweft_trainer::model::{IGNORE, ModelShape};
-use warpweft_trainer::optimizer::{AdamW, Schedule};
-use warpweft_trainer::parallel::data::share;
+use warpweft_trainer::optimizer::Schedule;
+use warpweft_trainer::parallel::mesh::Mesh;
+use warpweft_trainer::parallel::share;
 use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
 use crate::common::ranks;
@@ -40,11 +41,12 @@ impl Training {
     fn rank<T: Float>(self, communicator: Arc<Communicator>) -> Seen {
         let tokens = self.shape.context;
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
-        let (micro_batch, adamw) = (self.micro_batch, AdamW::default());
-        let recipe = Recipe { tokens, micro_batch, adamw, schedule, clip: Some(1.0), seed: 7 };
+        let micro_batch = self.micro_batch;
+        let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let mine = share(self.batch, communicator.world(), communicator.rank());
-        let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, communicator).expect("a trainer");
+        let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, Mesh::data(communicator).expect("a mesh"))
+            .expect("a trainer");
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in 1..=self.steps {
             let (inputs, targets) = self.sequences(step, mine.clone());
@@ -54,7 +56,7 @@ impl Training {
             losses.push(report.loss);
             norms.push(report.grad_norm);
         }
-        let weights = trainer.parameters().flat().host().expect("host memory").iter().map(|w| w.to_f64()).collect();
+        let weights = weights(&trainer);
         Seen { losses, norms, weights }
     }
 
@@ -71,4 +73,10 @@ impl Training {
         let counts = |row: u64, t: u64| !self.ragged || row.is_multiple_of(3) || t < 3;
         places.map(|(row, t)| (place(row, t), if counts(row, t) { place(row, t + 1) } else { IGNORE })).unzip()
     }
+}
+
+/// All weights of a rank, parameter after parameter.
+pub(crate) fn weights<T: Float>(trainer: &Trainer<T>) -> Vec<f64> {
+    let view = |id| trainer.weights().view(id).and_then(|view| Ok(view.host()?.to_vec())).expect("host memory");
+    trainer.model().table().iter_here().flat_map(|(id, _)| view(id)).map(|w: T| w.to_f64()).collect()
 }

@@ -1,0 +1,288 @@
+//! A chunk's way through a micro-batch: forward, backward to its input, and to its weights, as three calls; what each
+//! leaves for the next lies in a [`Slot`].
+
+use warpweft_device::{Buffer, Float, View};
+use warpweft_kernels::cross_entropy;
+
+use crate::TrainError;
+use crate::memory::{Allocator, Class};
+use crate::model::Model;
+use crate::model::block::{BlockErrors, BlockKept};
+use crate::model::embedding::Ids;
+use crate::model::head::HeadKept;
+use crate::model::pass::Pass;
+use crate::model::spread::Chunk;
+use crate::parallel::gradients::Gradients;
+
+/// The most rows that memory is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Rows inside a region, B T.
+    pub rows: usize,
+    /// Rows of the residual stream that a rank has.
+    pub stream_rows: usize,
+}
+
+/// What one micro-batch of one chunk needs from its forward pass to the end of its backward pass.
+pub struct Slot<T> {
+    /// Sequences of the micro-batch that it holds.
+    pub batch: usize,
+    /// Tokens, their positions and their targets, `[B, T]`, where the chunk begins or ends the model.
+    pub ids: Buffer<u32>,
+    /// See `ids`.
+    pub positions: Buffer<u32>,
+    /// See `ids`.
+    pub targets: Buffer<u32>,
+    /// The residual stream before each block, and after the last.
+    pub stream: Vec<Buffer<T>>,
+    blocks: Vec<BlockKept<T>>,
+    head: Option<HeadKept<T>>,
+    /// Errors that wait for the backward pass to the weights: of each block, or of one after the other.
+    errors: Vec<BlockErrors<T>>,
+    /// The error of the embedding's output, where that waits.
+    embedded: Option<Buffer<T>>,
+}
+
+/// Memory that every pass uses again.
+pub struct Work<T> {
+    /// Rows gathered at the border of a region, `[M, C]`.
+    pub(super) whole: Buffer<T>,
+    /// A summand on its way out of a region, `[M, C]`.
+    pub(super) summand: Buffer<T>,
+    /// Errors between two layers of a block, as wide as the widest.
+    pub(super) inner: Buffer<T>,
+    /// Errors of blocks, where backward passes to input and weights are one.
+    pub(super) errors: Vec<BlockErrors<T>>,
+}
+
+/// When the gradients of the weights are formed.
+pub enum Weights<'a> {
+    /// With those of the input, layer by layer.
+    Now(&'a mut Gradients),
+    /// Later, from what the slot keeps.
+    Later,
+}
+
+impl Model {
+    /// Memory for a micro-batch of a chunk; with `split`, also for errors that wait for a later pass to the weights.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn slot<T: Float>(
+        &self,
+        chunk: &Chunk,
+        room: Room,
+        split: bool,
+        allocator: &mut Allocator<'_>,
+    ) -> Result<Slot<T>, TrainError> {
+        let channels = self.shape().channels;
+        let tokens = if chunk.embeds || chunk.ends || self.needs_positions() { room.rows } else { 0 };
+        let blocks = &self.blocks[chunk.blocks.clone()];
+        let stream = (0..=blocks.len())
+            .map(|_| allocator.zeros(Class::Activations, room.stream_rows * channels))
+            .collect::<Result<_, _>>()?;
+        Ok(Slot {
+            batch: 0,
+            ids: allocator.zeros(Class::Buffers, tokens)?,
+            positions: allocator.zeros(Class::Buffers, tokens)?,
+            targets: allocator.zeros(Class::Buffers, tokens)?,
+            stream,
+            blocks: blocks.iter().map(|block| block.kept(room, allocator)).collect::<Result<_, _>>()?,
+            head: if chunk.ends { Some(self.head.kept(room, allocator)?) } else { None },
+            errors: match split {
+                true => blocks.iter().map(|block| block.errors(room, allocator)).collect::<Result<_, _>>()?,
+                false => Vec::new(),
+            },
+            embedded: match split && chunk.embeds {
+                true => Some(allocator.zeros(Class::Errors, room.stream_rows * channels)?),
+                false => None,
+            },
+        })
+    }
+
+    /// Memory that all passes use one after the other.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub fn work<T: Float>(&self, room: Room, allocator: &mut Allocator<'_>) -> Result<Work<T>, TrainError> {
+        let channels = self.shape().channels;
+        // All blocks have the same sizes, and a checked shape has at least one.
+        let block = &self.blocks[0];
+        Ok(Work {
+            whole: allocator.zeros(Class::Errors, room.rows * channels)?,
+            summand: allocator.zeros(Class::Errors, room.rows * channels)?,
+            inner: allocator.zeros(Class::Errors, room.rows * block.widest_inside())?,
+            errors: vec![block.errors(room, allocator)?],
+        })
+    }
+
+    /// Goes forward from the tokens, or from the rows in `slot.stream[0]`, to the last of `slot.stream`, or on to the
+    /// logits.
+    ///
+    /// # Errors
+    /// A token outside the vocabulary; a pass larger than the memory was made for; a failed operation among the ranks.
+    pub fn forward<T: Float>(
+        &self,
+        chunk: &Chunk,
+        pass: &Pass<'_, T>,
+        slot: &mut Slot<T>,
+        work: &mut Work<T>,
+    ) -> Result<(), TrainError> {
+        let channels = self.shape().channels;
+        if chunk.embeds {
+            let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
+            let y = &mut slot.stream[0];
+            pass.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
+        }
+        for (index, kept) in slot.blocks.iter_mut().enumerate() {
+            let (before, after) = slot.stream.split_at_mut(index + 1);
+            let (x, y) = (pass.stream_of(&before[index], channels)?, &mut after[0]);
+            let block = chunk.blocks.start + index;
+            pass.timed(
+                || format!("forward block {block}").into(),
+                || self.blocks[block].forward(pass, x, kept, work, y),
+            )?;
+        }
+        let Some(head) = &mut slot.head else { return Ok(()) };
+        let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
+        pass.timed(|| "forward head".into(), || self.head.forward(pass, x, head, &mut work.whole))
+    }
+
+    /// The loss of the micro-batch that went forward last in this slot, whose chunk ends the model; zero for others.
+    ///
+    /// # Errors
+    /// A target outside the vocabulary; a failed operation among the ranks.
+    pub fn loss<T: Float>(&self, pass: &Pass<'_, T>, slot: &mut Slot<T>) -> Result<cross_entropy::Sum, TrainError> {
+        let targets = slot.targets.view(..)?;
+        match &mut slot.head {
+            Some(head) => self.head.loss(pass, targets.slice(..pass.rows())?, head),
+            None => Ok(cross_entropy::Sum::default()),
+        }
+    }
+
+    /// Goes back from the losses times `scale`, or from the error in `dx`, to the error of the chunk's input in `dx`;
+    /// adds to the gradients of the weights on the way, or leaves them to [`backward_weight`](Self::backward_weight).
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward); a failed start of a reduction.
+    #[allow(clippy::too_many_arguments)] // the parts of one pass
+    pub fn backward<T: Float>(
+        &self,
+        chunk: &Chunk,
+        pass: &Pass<'_, T>,
+        scale: f32,
+        slot: &mut Slot<T>,
+        work: &mut Work<T>,
+        dx: &mut Buffer<T>,
+        mut weights: Weights<'_>,
+    ) -> Result<(), TrainError> {
+        let channels = self.shape().channels;
+        if let Some(head) = &mut slot.head {
+            let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
+            let targets = pass.of(&slot.targets, 1)?;
+            pass.timed(
+                || "backward head".into(),
+                || {
+                    let dx = pass.stream_of_mut(dx, channels)?;
+                    self.head.backward_input(pass, (targets, scale), x, head, &mut work.summand, dx)?;
+                    let Weights::Now(gradients) = &mut weights else { return Ok(()) };
+                    self.head.backward_weight(pass, x, head, &mut work.whole, gradients)
+                },
+            )?;
+        }
+        for (index, kept) in slot.blocks.iter().enumerate().rev() {
+            let (block, x) = (chunk.blocks.start + index, pass.stream_of(&slot.stream[index], channels)?);
+            // Errors that nobody needs later lie in one place for all blocks, outside the memory of the pass.
+            let mut shared = std::mem::take(&mut work.errors);
+            let errors = if let Weights::Now(_) = weights { &mut shared[0] } else { &mut slot.errors[index] };
+            let done = pass.timed(
+                || format!("backward block {block}").into(),
+                || {
+                    let layer = &self.blocks[block];
+                    layer.backward_input(pass, x, kept, errors, work, dx)?;
+                    let Weights::Now(gradients) = &mut weights else { return Ok(()) };
+                    layer.backward_weight(pass, x, kept, errors, work, gradients)
+                },
+            );
+            work.errors = shared;
+            done?;
+        }
+        if !chunk.embeds {
+            return Ok(());
+        }
+        let dy = pass.stream_of(dx, channels)?;
+        match (&mut weights, &mut slot.embedded) {
+            (Weights::Now(gradients), _) => {
+                let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
+                let whole = &mut work.whole;
+                let embedding = &self.embedding;
+                pass.timed(
+                    || "backward embedding".into(),
+                    || embedding.backward_weight(pass, ids, dy, whole, gradients),
+                )
+            }
+            (Weights::Later, Some(kept)) => Ok(pass.stream_of_mut(kept, channels)?.copy_from(pass.stream, dy)?),
+            (Weights::Later, None) => Ok(()),
+        }
+    }
+
+    /// Adds to the gradients of the weights what a [`backward`](Self::backward) pass of this slot left for later.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_weight<T: Float>(
+        &self,
+        chunk: &Chunk,
+        pass: &Pass<'_, T>,
+        slot: &mut Slot<T>,
+        work: &mut Work<T>,
+        gradients: &mut Gradients,
+    ) -> Result<(), TrainError> {
+        let channels = self.shape().channels;
+        if let Some(head) = &slot.head {
+            let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
+            let whole = &mut work.whole;
+            pass.timed(|| "weights head".into(), || self.head.backward_weight(pass, x, head, whole, gradients))?;
+        }
+        for (index, (kept, errors)) in slot.blocks.iter().zip(&slot.errors).enumerate().rev() {
+            let (block, x) = (chunk.blocks.start + index, pass.stream_of(&slot.stream[index], channels)?);
+            pass.timed(
+                || format!("weights block {block}").into(),
+                || self.blocks[block].backward_weight(pass, x, kept, errors, work, gradients),
+            )?;
+        }
+        let Some(dy) = &slot.embedded else { return Ok(()) };
+        let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
+        let (dy, whole) = (pass.stream_of(dy, channels)?, &mut work.whole);
+        pass.timed(|| "weights embedding".into(), || self.embedding.backward_weight(pass, ids, dy, whole, gradients))
+    }
+}
+
+impl<T: Float> Slot<T> {
+    /// The logits of the last forward pass, of this rank's part of the vocabulary; `None` where another stage has them.
+    pub fn logits(&self) -> Option<View<'_, T>> {
+        self.head.as_ref().map(HeadKept::logits)
+    }
+
+    /// Puts a micro-batch in: tokens, their positions and their targets, each `[B, T]`.
+    ///
+    /// # Errors
+    /// More tokens than the slot has room for.
+    pub fn load(
+        &mut self,
+        stream: &warpweft_device::Stream,
+        batch: usize,
+        (tokens, positions, targets): (&[u32], &[u32], &[u32]),
+    ) -> Result<(), TrainError> {
+        self.batch = batch;
+        if self.ids.len() == 0 {
+            return Ok(());
+        }
+        for (buffer, values) in
+            [(&mut self.ids, tokens), (&mut self.positions, positions), (&mut self.targets, targets)]
+        {
+            buffer.view_mut(..values.len())?.copy_from_host(stream, values)?;
+        }
+        Ok(())
+    }
+}
