@@ -111,8 +111,9 @@ impl<'a, T: Float> Run<'a, T> {
         let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
         let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
         let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };
-        let mine = share(config.batch, world, rank).len().max(1);
-        let micro_batch = config.micro_batch.map_or(mine, |micro_batch| micro_batch.min(mine));
+        // The same on all ranks, of which the first has most.
+        let most = share(config.batch, world, 0).len().max(1);
+        let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
         let (batch, sequence_parallel) = (config.batch, false);
         let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel };

@@ -275,7 +275,7 @@ impl<T: Float> Slot<T> {
         (tokens, positions, targets): (&[u32], &[u32], &[u32]),
     ) -> Result<(), TrainError> {
         self.batch = batch;
-        if self.ids.len() == 0 {
+        if self.ids.is_empty() {
             return Ok(());
         }
         for (buffer, values) in

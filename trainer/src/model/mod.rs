@@ -3,6 +3,9 @@
 //! [`Model`] is structure only: which layers, which parameters, and what of them this rank holds. The weights are
 //! [`Weights`](crate::parallel::weights::Weights); a [`Slot`] is the memory of a micro-batch's way through a [`Chunk`].
 
+// A tensor is held in ranges of its dimensions, and most often there is one.
+#![allow(clippy::single_range_in_vec_init)]
+
 mod attention;
 mod block;
 mod chunk;

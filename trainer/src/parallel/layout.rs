@@ -109,7 +109,7 @@ pub enum Placement {
     /// Every rank has all of it.
     Replicated,
     /// Every rank has a part along this dimension.
-    Sharded(usize),
+    Sharded(u8),
     /// Every rank has a summand of it.
     Partial,
 }
@@ -183,29 +183,29 @@ impl Layout {
     /// [`LayoutError`] where there is none: a second sum of what is summed already, or a change that needs more than one.
     pub fn move_to(self, to: Self) -> Result<Move, LayoutError> {
         let error = LayoutError { from: self, to };
-        let (mut kind, mut axes): (Option<fn(Axes) -> Move>, _) = (None, Axes::NONE);
+        let mut done = Move::Nothing;
         for axis in Axis::ALL {
-            let this: fn(Axes) -> Move = match (self.over(axis), to.over(axis)) {
+            let this = match (self.over(axis), to.over(axis)) {
                 (from, to) if from == to => continue,
                 (Placement::Partial, Placement::Replicated) => Move::AllReduce,
                 (Placement::Partial, Placement::Sharded(_)) => Move::ReduceScatter,
                 (Placement::Sharded(_), Placement::Replicated) => Move::AllGather,
                 _ => return Err(error),
             };
-            // Compared by what they make: function pointers have no equality to rely on.
-            if kind.is_some_and(|kind| kind(Axes::NONE) != this(Axes::NONE)) {
+            let so_far = done.axes();
+            if done != Move::Nothing && done != this(so_far) {
                 return Err(error);
             }
-            (kind, axes) = (Some(this), axes.with(axis));
+            done = this(so_far.with(axis));
         }
-        Ok(kind.map_or(Move::Nothing, |kind| kind(axes)))
+        Ok(done)
     }
 
     /// The layout after a communication.
     ///
     /// # Errors
     /// [`LayoutError`] where it would be wrong: a sum over ranks that have no summands, parts of what has no parts.
-    pub fn after(self, done: Move, dimension: usize) -> Result<Self, LayoutError> {
+    pub fn after(self, done: Move, dimension: u8) -> Result<Self, LayoutError> {
         let (axes, from, to): (_, fn(Placement) -> bool, _) = match done {
             Move::Nothing => return Ok(self),
             Move::AllReduce(axes) => (axes, |p| p == Placement::Partial, Placement::Replicated),
@@ -216,6 +216,16 @@ impl Layout {
         match axes.iter().all(|axis| from(self.over(axis))) {
             true => Ok(result),
             false => Err(LayoutError { from: self, to: result }),
+        }
+    }
+}
+
+impl Move {
+    /// The axes that it goes over.
+    pub const fn axes(self) -> Axes {
+        match self {
+            Self::Nothing => Axes::NONE,
+            Self::AllReduce(axes) | Self::ReduceScatter(axes) | Self::AllGather(axes) => axes,
         }
     }
 }

@@ -73,11 +73,7 @@ pub(crate) fn gather<T: Float, E: warpweft_device::Element>(
 
 /// The one group that a move goes over, unless it is of one rank.
 fn group<'a, T>(pass: &Pass<'a, T>, by: Move) -> Result<Option<(&'a Arc<Communicator>, Move)>, TrainError> {
-    let axes = match by {
-        Move::Nothing => return Ok(None),
-        Move::AllReduce(axes) | Move::ReduceScatter(axes) | Move::AllGather(axes) => axes,
-    };
-    Ok(pass.mesh.groups(axes)?.first().map(|group| (*group, by)))
+    Ok(pass.mesh.groups(by.axes())?.first().map(|group| (*group, by)))
 }
 
 /// Elements of the residual stream that each tensor-parallel rank has.
