@@ -148,6 +148,18 @@ fn scopes_borrow_and_join() {
             assert_eq!(a, vec![world as f32; 50_000]);
             assert_eq!(b, [2i32.pow(world as u32); 3]);
             assert_eq!(c, (0..world as u8).collect::<Vec<_>>());
+            // What is on its way can be read meanwhile, and what was sent is counted.
+            let (rank, before) = (comm.rank(), comm.sent_bytes());
+            let (own, mut theirs) = (vec![rank as u32; 1000], vec![0u32; 1000]);
+            let sum = comm
+                .scope(|scope| {
+                    scope.sendrecv(&own, (rank + 1) % world, &mut theirs, (rank + world - 1) % world);
+                    own.iter().sum::<u32>()
+                })
+                .expect("nothing failed");
+            assert_eq!(sum, 1000 * rank as u32);
+            assert_eq!(theirs, vec![((rank + world - 1) % world) as u32; 1000]);
+            assert_eq!(comm.sent_bytes() - before, if world > 1 { 4000 } else { 0 });
             // A failure that nobody waits for comes from the scope.
             let mut odd = [0u8; 7];
             let result = comm.scope(|scope| {

@@ -67,6 +67,8 @@ pub(crate) struct Engine {
     pub(super) progress: Vec<Progress>,
     wants: Vec<Want>,
     pass: u64,
+    /// Bytes of the elements sent so far.
+    sent: u64,
     /// The last collectives, by their numbers.
     history: [Option<Descriptor>; HISTORY],
 }
@@ -84,6 +86,7 @@ impl Engine {
             progress: Vec::new(),
             wants: Vec::new(),
             pass: 0,
+            sent: 0,
             history: [None; HISTORY],
         }
     }
@@ -91,6 +94,11 @@ impl Engine {
     /// Bytes of memory that it holds for data on its way.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.transport.buffer_bytes() + size_of_val(&self.temp[..]) + size_of_val(&self.scratch[..])
+    }
+
+    /// Bytes of the elements that it has sent to others, in rounds that ended well.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent
     }
 
     /// The number of the next message to (`send`) or from a peer.
@@ -129,6 +137,7 @@ impl Engine {
                 result = Err(self.conclude(trouble, plan.steps(range), &run));
                 break;
             }
+            self.sent += plan.sent(range) as u64 * size as u64;
         }
         self.plan = plan;
         result

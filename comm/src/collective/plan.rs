@@ -107,6 +107,12 @@ impl Plan {
         &self.steps[range]
     }
 
+    /// Elements that some steps send to others.
+    pub(crate) fn sent(&self, range: Range<usize>) -> usize {
+        let sent = |step: &Step| if let Step::Send { from, .. } = step { from.len } else { 0 };
+        self.steps[range].iter().map(sent).sum()
+    }
+
     /// Elements of `Temp` that the plan uses.
     pub(crate) fn temp(&self) -> usize {
         self.temp

@@ -173,6 +173,12 @@ impl Communicator {
         self.shared.live().map_or(0, |live| live.engine.buffer_bytes())
     }
 
+    /// Bytes of the elements that this rank has sent to others, in the operations that finished so far: the payload, without
+    /// the frames around it. Waits for an operation in progress.
+    pub fn sent_bytes(&self) -> u64 {
+        self.shared.live().map_or(0, |live| live.engine.sent_bytes())
+    }
+
     /// The deadline of every wait from now on.
     pub fn set_timeout(&self, timeout: Duration) {
         self.shared.timeout_ns.store(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use warpweft_device::Element;
 
 use super::pending::{Done, Slot};
-use super::{Communicator, Shared};
+use super::{Communicator, Group, Shared};
 use crate::region::{Region, RegionMut};
 use crate::{CommError, Op};
 
@@ -147,6 +147,22 @@ impl<'scope> Scope<'scope, '_> {
     ) -> ScopedPending {
         let (send, recv) = (send.into().host(), recv.into().host());
         self.start(move |shared| shared.all_to_all(send?, recv?))
+    }
+
+    /// [`Communicator::sendrecv`] under way.
+    pub fn sendrecv<T: Element>(
+        &self,
+        send: impl Into<Region<'scope, T>>,
+        to: usize,
+        recv: impl Into<RegionMut<'scope, T>>,
+        from: usize,
+    ) -> ScopedPending {
+        let (send, recv) = (send.into().host(), recv.into().host());
+        self.start(move |shared| {
+            let mut group = Group::default();
+            group.send(send?, to).recv(recv?, from);
+            shared.points(group)
+        })
     }
 }
 

@@ -5,20 +5,21 @@ use ndarray::{ArrayView2, ArrayView3, ArrayView4, ArrayViewMut2, ArrayViewMut3, 
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpose};
-use super::{Options, Saved, Shape};
+use super::cpu::{KEYS, Mask, QUERIES, Window, blocks, each, load, part, store, transpose};
+use super::{Saved, Shape};
+use crate::Write;
 use crate::elementary::exp;
 use crate::scratch;
 use crate::simd::{LANES, add, fold, vectorised};
 use crate::tile::{Left, multiply, multiply_add, padded};
 
-pub(super) fn run<T: Float>(
+pub(super) fn run<T: Float, O: Float>(
     pool: &CpuPool,
-    shape: Shape,
-    options: Options,
+    (shape, mask, scale): (Shape, Mask<'_>, f32),
     [q, k, v]: [ArrayView4<'_, T>; 3],
     saved: Saved<'_, T>,
-    [dq, dk, dv]: [ArrayViewMut4<'_, T>; 3],
+    write: Write,
+    [dq, dk, dv]: [ArrayViewMut4<'_, O>; 3],
 ) {
     // Without queries and keys there is nothing, in however many sequences.
     if shape.batch == 0 || shape.heads == 0 || (shape.queries == 0 && shape.keys == 0) {
@@ -38,32 +39,34 @@ pub(super) fn run<T: Float>(
             let [q, out, dout] = [q, out, dout].map(|view| part(view, Axis(1), first..first + group));
             let [k, v] = [k, v].map(|view| view.index_axis_move(Axis(1), head));
             let lse = &saved.lse[(sequence * shape.heads + first) * shape.queries..][..group * shape.queries];
-            heads.push(KvHead { shape, options, q, k, v, out, dout, lse, dq, dk, dv });
+            heads.push(KvHead { shape, mask, scale, q, k, v, out, dout, lse, write, dq, dk, dv });
         }
     }
     pool.for_each(heads, KvHead::compute);
 }
 
 /// One key/value head of one sequence with its query heads: q `[Tq, H/G, D]`, k `[Tk, D]`, lse `[H/G, Tq]`.
-struct KvHead<'a, T> {
+struct KvHead<'a, T, O> {
     shape: Shape,
-    options: Options,
+    mask: Mask<'a>,
+    scale: f32,
     q: ArrayView3<'a, T>,
     k: ArrayView2<'a, T>,
     v: ArrayView2<'a, T>,
     out: ArrayView3<'a, T>,
     dout: ArrayView3<'a, T>,
     lse: &'a [f32],
-    dq: ArrayViewMut3<'a, T>,
-    dk: ArrayViewMut2<'a, T>,
-    dv: ArrayViewMut2<'a, T>,
+    write: Write,
+    dq: ArrayViewMut3<'a, O>,
+    dk: ArrayViewMut2<'a, O>,
+    dv: ArrayViewMut2<'a, O>,
 }
 
-impl<T: Float> KvHead<'_, T> {
+impl<T: Float, O: Float> KvHead<'_, T, O> {
     fn compute(mut self) {
-        let Self { shape, options, .. } = self;
+        let Self { shape, mask, scale, write, .. } = self;
         let Shape { queries, keys, head_size, .. } = shape;
-        let (width, scale) = (padded(head_size), options.scale(head_size));
+        let width = padded(head_size);
         let (query, key) = (queries * width, keys * width);
         let sizes = [key, key, key, key, query, query, query, queries, Tile::floats(head_size)];
         scratch::with_parts(sizes, |[k, v, dk, dv, q, dout, dq, delta, tile]| {
@@ -87,17 +90,17 @@ impl<T: Float> KvHead<'_, T> {
                     },
                 );
                 let lse = &self.lse[head * queries..][..queries];
-                query_head(QueryHead { shape, options, q, dout, delta, lse, k, v, dq, dk, dv, tile });
+                query_head(QueryHead { shape, mask, q, dout, delta, lse, k, v, dq, dk, dv, tile });
                 vectorised(
                     #[inline(always)]
-                    || store(dq, scale, self.dq.index_axis_mut(Axis(1), head)),
+                    || store(dq, scale, write, self.dq.index_axis_mut(Axis(1), head)),
                 );
             }
             vectorised(
                 #[inline(always)]
                 || {
-                    store(dk, 1.0, self.dk);
-                    store(dv, 1.0, self.dv);
+                    store(dk, 1.0, write, self.dk);
+                    store(dv, 1.0, write, self.dv);
                 },
             );
         });
@@ -127,7 +130,7 @@ fn deltas<T: Float>(out: ArrayView2<'_, T>, dout: &[f32], delta: &mut [f32]) {
 /// One query head beside its key/value head, in f32, padded: q times the scale; dq is overwritten, dk and dv added to.
 struct QueryHead<'a> {
     shape: Shape,
-    options: Options,
+    mask: Mask<'a>,
     q: &'a [f32],
     dout: &'a [f32],
     delta: &'a [f32],
@@ -171,7 +174,7 @@ impl WithSimd for QueryHead<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { shape, options, q, dout, delta, lse, k, v, dq, dk, dv, tile: memory } = self;
+        let Self { shape, mask, q, dout, delta, lse, k, v, dq, dk, dv, tile: memory } = self;
         let (head_size, width) = (shape.head_size, padded(shape.head_size));
         let Tile { keys, values, weights, dscores } = Tile::of(memory, head_size);
         dq.fill(0.0);
@@ -180,7 +183,7 @@ impl WithSimd for QueryHead<'_> {
             transpose(&k[there.clone()], width, head_size, keys);
             transpose(&v[there.clone()], width, head_size, values);
             for block in blocks(shape.queries, QUERIES) {
-                let window = Window { shape, options, queries: block.clone(), keys: tile.clone() };
+                let window = Window { mask, queries: block.clone(), keys: tile.clone() };
                 if window.is_hidden() {
                     continue;
                 }

@@ -6,6 +6,7 @@ use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Axis, RemoveAx
 use warpweft_device::Float;
 
 use super::{Options, Shape};
+use crate::Write;
 use crate::tile::padded;
 
 /// Queries of a block: its scores against [`KEYS`] keys fit the first-level cache beside the operands.
@@ -19,15 +20,45 @@ pub(super) fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usiz
     (0..len).step_by(size).map(move |start| start..(start + size).min(len))
 }
 
+/// Which keys a query sees: always the first so many, and no fewer than the query before it.
+#[derive(Clone, Copy)]
+pub(super) enum Mask<'a> {
+    /// As shape and options say.
+    Aligned(Shape, Options),
+    /// Query i the first `seen[i]`.
+    Seen(&'a [u32]),
+}
+
+impl Mask<'_> {
+    /// The keys that a query sees are the first so many.
+    #[inline(always)]
+    pub(super) fn visible(&self, query: usize) -> usize {
+        match self {
+            Self::Aligned(shape, options) => shape.visible(*options, query),
+            Self::Seen(seen) => seen[query] as usize,
+        }
+    }
+
+    /// The first of `queries` that sees a key; all after it do too.
+    #[inline(always)]
+    fn first_query(&self, key: usize, queries: &Range<usize>) -> usize {
+        match self {
+            Self::Aligned(shape, options) => shape.first_query(*options, key).clamp(queries.start, queries.end),
+            Self::Seen(seen) => {
+                queries.start + seen[queries.start..queries.end].partition_point(|&seen| seen as usize <= key)
+            }
+        }
+    }
+}
+
 /// A block of queries against a tile of keys, and what a mask leaves of it. What it hides is left out of every sum.
-pub(super) struct Window {
-    pub(super) shape: Shape,
-    pub(super) options: Options,
+pub(super) struct Window<'a> {
+    pub(super) mask: Mask<'a>,
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
 }
 
-impl Window {
+impl Window<'_> {
     /// Whether no query of the block sees a key of the tile.
     #[inline(always)]
     pub(super) fn is_hidden(&self) -> bool {
@@ -37,15 +68,13 @@ impl Window {
     /// How many of the tile's keys a row of the block sees: the first ones.
     #[inline(always)]
     pub(super) fn seen(&self, row: usize) -> usize {
-        let visible = self.shape.visible(self.options, self.queries.start + row);
-        visible.saturating_sub(self.keys.start).min(self.keys.len())
+        self.mask.visible(self.queries.start + row).saturating_sub(self.keys.start).min(self.keys.len())
     }
 
     /// The rows of the block that see a key of the tile.
     #[inline(always)]
     pub(super) fn seeing(&self, key: usize) -> Range<usize> {
-        let first = self.shape.first_query(self.options, self.keys.start + key);
-        first.clamp(self.queries.start, self.queries.end) - self.queries.start..self.queries.len()
+        self.mask.first_query(self.keys.start + key, &self.queries) - self.queries.start..self.queries.len()
     }
 }
 
@@ -95,14 +124,23 @@ pub(super) fn transpose(rows: &[f32], width: usize, head_size: usize, to: &mut [
     }
 }
 
-/// Rounds padded rows times `factor` to the rows of a head.
+/// Rounds padded rows times `factor` to the rows of a head, or adds them to what is there.
 #[inline(always)]
-pub(super) fn store<T: Float>(from: &[f32], factor: f32, mut to: ArrayViewMut2<'_, T>) {
+pub(super) fn store<T: Float>(from: &[f32], factor: f32, write: Write, mut to: ArrayViewMut2<'_, T>) {
     let width = padded(to.ncols());
     for (from, to) in from.chunks_exact(width).zip(to.rows_mut()) {
         let to = to.into_slice().expect("a head is contiguous");
-        for (to, from) in to.iter_mut().zip(from) {
-            *to = T::from_f32(factor * from);
+        match write {
+            Write::Set => {
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = T::from_f32(factor * from);
+                }
+            }
+            Write::Add => {
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = T::from_f32(factor.mul_add(*from, to.to_f32()));
+                }
+            }
         }
     }
 }

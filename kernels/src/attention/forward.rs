@@ -6,8 +6,9 @@ use ndarray::{ArrayView2, ArrayView4, ArrayViewMut2, ArrayViewMut4, Axis};
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::cpu::{KEYS, QUERIES, Window, blocks, each, load, part, store, transpose};
-use super::{Options, Shape};
+use super::Shape;
+use super::cpu::{KEYS, Mask, QUERIES, Window, blocks, each, load, part, store, transpose};
+use crate::Write;
 use crate::elementary::exp;
 use crate::scratch;
 use crate::simd::{LANES, add, fold, larger, vectorised};
@@ -16,12 +17,13 @@ use crate::tile::{Left, multiply, multiply_add, padded};
 /// Queries that one thread takes at a time; a tile of keys is loaded once for all of them.
 const SPAN: usize = 256;
 
-pub(super) fn run<T: Float>(
+/// With [`Write::Add`] the keys join those that out and lse already stand for.
+pub(super) fn run<T: Float, O: Float>(
     pool: &CpuPool,
-    shape: Shape,
-    options: Options,
+    (shape, mask, scale): (Shape, Mask<'_>, f32),
     [q, k, v]: [ArrayView4<'_, T>; 3],
-    out: ArrayViewMut4<'_, T>,
+    write: Write,
+    out: ArrayViewMut4<'_, O>,
     lse: &mut [f32],
 ) {
     if lse.is_empty() {
@@ -40,7 +42,7 @@ pub(super) fn run<T: Float>(
                 rest = below;
                 let first = index * SPAN;
                 let q = part(q, Axis(0), first..first + lse.len());
-                spans.push(Span { shape, options, first, q, k, v, out, lse });
+                spans.push(Span { shape, mask, scale, first, q, k, v, write, out, lse });
             }
         }
     }
@@ -48,40 +50,52 @@ pub(super) fn run<T: Float>(
 }
 
 /// A span of queries of one head of one sequence.
-struct Span<'a, T> {
+struct Span<'a, T, O> {
     shape: Shape,
-    options: Options,
+    mask: Mask<'a>,
+    scale: f32,
     /// The first query.
     first: usize,
     q: ArrayView2<'a, T>,
     k: ArrayView2<'a, T>,
     v: ArrayView2<'a, T>,
-    out: ArrayViewMut2<'a, T>,
+    write: Write,
+    out: ArrayViewMut2<'a, O>,
     lse: &'a mut [f32],
 }
 
-impl<T: Float> Span<'_, T> {
+impl<T: Float, O: Float> Span<'_, T, O> {
     fn compute(self) {
-        let Self { shape, options, first, lse, .. } = self;
+        let Self { shape, mask, first, write, lse, .. } = self;
         let (rows, width) = (lse.len(), padded(shape.head_size));
-        let seen = shape.visible(options, first + rows - 1);
+        let seen = mask.visible(first + rows - 1);
+        if write == Write::Add && seen == 0 {
+            return;
+        }
         let tile = [shape.head_size * KEYS, QUERIES * KEYS];
         let sizes = [rows * width, seen * width, seen * width, rows * width, rows, rows, tile[0], tile[1]];
         scratch::with_parts(sizes, |[q, k, v, out, largest, sum, keys, scores]| {
             vectorised(
                 #[inline(always)]
                 || {
-                    load(self.q, options.scale(shape.head_size), q);
+                    load(self.q, self.scale, q);
                     load(part(self.k, Axis(0), 0..seen), 1.0, k);
                     load(part(self.v, Axis(0), 0..seen), 1.0, v);
+                    if write == Write::Add {
+                        load(self.out.view(), 1.0, out);
+                    }
                 },
             );
-            let running = Running { out, largest, sum };
-            pass(Pass { shape, options, first, rows, q, k, v, running, keys, scores });
+            let mut running = Running { out, largest, sum };
+            match write {
+                Write::Set => running.begin(),
+                Write::Add => running.go_on(lse, width),
+            }
+            pass(Pass { shape, mask, first, rows, q, k, v, running, keys, scores });
             lse.copy_from_slice(largest);
             vectorised(
                 #[inline(always)]
-                || store(out, 1.0, self.out),
+                || store(out, 1.0, Write::Set, self.out),
             );
         });
     }
@@ -97,7 +111,7 @@ struct Running<'a> {
 /// A span in f32, padded, with its scaled queries and the keys and values that it sees, and memory for one tile.
 struct Pass<'a> {
     shape: Shape,
-    options: Options,
+    mask: Mask<'a>,
     first: usize,
     rows: usize,
     q: &'a [f32],
@@ -118,17 +132,14 @@ impl WithSimd for Pass<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { shape, options, first, rows, q, k, v, mut running, keys, scores } = self;
+        let Self { shape, mask, first, rows, q, k, v, mut running, keys, scores } = self;
         let width = padded(shape.head_size);
-        running.out.fill(0.0);
-        running.largest.fill(f32::NEG_INFINITY);
-        running.sum.fill(0.0);
         for tile in blocks(k.len() / width, KEYS) {
             let there = tile.start * width..tile.end * width;
             transpose(&k[there.clone()], width, shape.head_size, keys);
             for block in blocks(rows, QUERIES) {
-                let window =
-                    Window { shape, options, queries: first + block.start..first + block.end, keys: tile.clone() };
+                let queries = first + block.start..first + block.end;
+                let window = Window { mask, queries, keys: tile.clone() };
                 if window.is_hidden() {
                     continue;
                 }
@@ -159,6 +170,24 @@ impl WithSimd for Pass<'_> {
 }
 
 impl Running<'_> {
+    fn begin(&mut self) {
+        self.out.fill(0.0);
+        self.largest.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+    }
+
+    /// From a finished softmax over other keys: its rows, already in `out`, are those of a sum of 1 relative to the LSE.
+    fn go_on(&mut self, lse: &[f32], width: usize) {
+        self.largest.copy_from_slice(lse);
+        for ((out, sum), lse) in self.out.chunks_exact_mut(width).zip(&mut *self.sum).zip(lse) {
+            *sum = 1.0;
+            if *lse == f32::NEG_INFINITY {
+                out.fill(0.0);
+                *sum = 0.0;
+            }
+        }
+    }
+
     /// Turns the scores of the block `rows` into weights relative to each row's new largest score, and what the rows have
     /// summed so far likewise. Each step is a loop over all rows, so that short rows keep the vector units busy too.
     #[inline(always)]

@@ -18,12 +18,16 @@
 mod backward;
 mod cpu;
 mod forward;
+mod onto;
 pub mod reference;
 
 use ndarray::{ArrayView4, ArrayViewMut4, Axis};
 use warpweft_device::{Float, Stream, View, ViewMut};
 
-use crate::{KernelError, check};
+pub use onto::{Heads, backward_onto, forward_onto};
+
+use crate::{KernelError, Write, check};
+use cpu::Mask;
 
 /// Sizes: q is `[batch, queries, heads, head_size]`, k and v `[batch, keys, kv_heads, head_size]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,11 @@ fn check_shape(op: &'static str, shape: Shape, options: Options) -> Result<(), K
     }
 }
 
+/// What the paths are told: sizes, what is seen, the factor of the scores.
+fn how(shape: Shape, options: Options) -> (Shape, Mask<'static>, f32) {
+    (shape, Mask::Aligned(shape, options), options.scale(shape.head_size))
+}
+
 /// The sizes of packed rows: q's heads, then k's, then v's.
 fn check_packed(op: &'static str, shape: Shape) -> Result<[usize; 4], KernelError> {
     if shape.queries != shape.keys {
@@ -162,7 +171,8 @@ pub fn forward<T: Float>(
     let out = check::view_mut(stream, OP, "out", out, &shape.q())?;
     let lse = check::view_mut(stream, OP, "lse", lse, &[shape.batch, shape.heads, shape.queries])?;
     let inputs = [array(q, shape.q()), array(k, shape.kv()), array(v, shape.kv())];
-    forward::run(stream.device().cpu_pool()?, shape, options, inputs, array_mut(out, shape.q()), lse);
+    let how = how(shape, options);
+    forward::run(stream.device().cpu_pool()?, how, inputs, Write::Set, array_mut(out, shape.q()), lse);
     Ok(())
 }
 
@@ -186,7 +196,8 @@ pub fn forward_packed<T: Float>(
     let out = check::view_mut(stream, OP, "out", out, &shape.q())?;
     let lse = check::view_mut(stream, OP, "lse", lse, &[shape.batch, shape.heads, shape.queries])?;
     let inputs = unpack(array(qkv, packed), shape);
-    forward::run(stream.device().cpu_pool()?, shape, options, inputs, array_mut(out, shape.q()), lse);
+    let how = how(shape, options);
+    forward::run(stream.device().cpu_pool()?, how, inputs, Write::Set, array_mut(out, shape.q()), lse);
     Ok(())
 }
 
@@ -222,7 +233,7 @@ pub fn backward<T: Float>(
     let dv = check::view_mut(stream, OP, "dv", dv, &shape.kv())?;
     let inputs = [array(q, shape.q()), array(k, shape.kv()), array(v, shape.kv())];
     let gradients = [array_mut(dq, shape.q()), array_mut(dk, shape.kv()), array_mut(dv, shape.kv())];
-    backward::run(stream.device().cpu_pool()?, shape, options, inputs, saved, gradients);
+    backward::run(stream.device().cpu_pool()?, how(shape, options), inputs, saved, Write::Set, gradients);
     Ok(())
 }
 
@@ -249,7 +260,7 @@ pub fn backward_packed<T: Float>(
     let dqkv = check::view_mut(stream, OP, "dqkv", dqkv, &packed)?;
     let inputs = unpack(array(qkv, packed), shape);
     let gradients = unpack_mut(array_mut(dqkv, packed), shape);
-    backward::run(stream.device().cpu_pool()?, shape, options, inputs, saved, gradients);
+    backward::run(stream.device().cpu_pool()?, how(shape, options), inputs, saved, Write::Set, gradients);
     Ok(())
 }
 
