@@ -11,14 +11,7 @@ use warpweft_trainer::model::ModelShape;
 const STEPS: u64 = 100;
 
 fn gpt2() -> Training {
-    Training {
-        shape: ModelShape::gpt2(2, 16, 2, 8, 19),
-        batch: 7,
-        micro_batch: 7,
-        steps: STEPS,
-        threads: 1,
-        ragged: false,
-    }
+    Training::of(ModelShape::gpt2(2, 16, 2, 8, 19), 7, STEPS)
 }
 
 fn llama() -> Training {

@@ -11,7 +11,7 @@ use warpweft_trainer::model::ModelShape;
 /// The loss after 200 steps with bf16 weights, f32 masters, is within 1 % of the one with f32 weights: for each of the
 /// last ten steps, whose batches differ.
 fn bf16_follows_f32(shape: ModelShape) {
-    let training = Training { shape, batch: 8, micro_batch: 8, steps: 200, threads: 2, ragged: false };
+    let training = Training { threads: 2, ..Training::of(shape, 8, 200) };
     let (f32s, bf16s) = (training.run::<f32>(1).remove(0), training.run::<bf16>(1).remove(0));
     assert!(f32s.losses[199] < 0.75 * f32s.losses[0], "learns: {} to {}", f32s.losses[0], f32s.losses[199]);
     for step in 190..200 {

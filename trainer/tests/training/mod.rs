@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
-use warpweft_trainer::model::{IGNORE, ModelShape};
+use warpweft_trainer::model::{IGNORE, ModelShape, Spread};
 use warpweft_trainer::optimizer::Schedule;
-use warpweft_trainer::parallel::mesh::Mesh;
-use warpweft_trainer::parallel::share;
+use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
 use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
 use crate::common::ranks;
@@ -22,6 +21,10 @@ pub(crate) struct Training {
     pub(crate) threads: usize,
     /// Whether two of three sequences count only their first three targets.
     pub(crate) ragged: bool,
+    /// The ranks, but for data parallelism, of which there may be any number.
+    pub(crate) sizes: Sizes,
+    /// Whether tensor-parallel ranks share out the rows of the residual stream.
+    pub(crate) sequence_parallel: bool,
 }
 
 /// What a rank saw: loss and norm of each step, and the weights at the end.
@@ -33,9 +36,16 @@ pub(crate) struct Seen {
 }
 
 impl Training {
-    /// Trains on `world` ranks; gives what each saw.
-    pub(crate) fn run<T: Float>(self, world: usize) -> Vec<Seen> {
-        ranks(world, |communicator| self.rank::<T>(Arc::new(communicator)))
+    /// A training of this model on one rank in one micro-batch.
+    pub(crate) fn of(shape: ModelShape, batch: usize, steps: u64) -> Self {
+        let (threads, ragged, sequence_parallel) = (1, false, false);
+        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes: Sizes::ONE, sequence_parallel }
+    }
+
+    /// Trains on `dp` times the other ranks; gives what each saw.
+    pub(crate) fn run<T: Float>(self, dp: usize) -> Vec<Seen> {
+        let training = Self { sizes: Sizes { dp, ..self.sizes }, ..self };
+        ranks(training.sizes.ranks(), |communicator| training.rank::<T>(Arc::new(communicator)))
     }
 
     fn rank<T: Float>(self, communicator: Arc<Communicator>) -> Seen {
@@ -43,10 +53,12 @@ impl Training {
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
         let micro_batch = self.micro_batch;
         let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
+        let recipe = Recipe { sequence_parallel: self.sequence_parallel, ..recipe };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
-        let mine = share(self.batch, communicator.world(), communicator.rank());
-        let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, Mesh::data(communicator).expect("a mesh"))
-            .expect("a trainer");
+        let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
+        let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");
+        let mine = recipe.share(&mesh, self.batch);
+        let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, mesh).expect("a trainer");
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
         for step in 1..=self.steps {
             let (inputs, targets) = self.sequences(step, mine.clone());
