@@ -12,6 +12,8 @@ use super::address::Target;
 use super::step::{Now, Step, Stepped, Turn};
 use super::warp::Fragment;
 use crate::memory::{Allocation, Fault, FaultKind};
+use crate::numerics::double;
+use crate::numerics::flags::NEAREST;
 use crate::observe::{AccessKind, Observer};
 use crate::program::{Atomic, AtomicOp, Order};
 use crate::registers::LANES;
@@ -82,7 +84,7 @@ impl Operation {
         };
         match self.ty {
             Type::F32 => u64::from(add_f32(old as u32, b as u32, self.flush)),
-            Type::F64 => (f64::from_bits(old) + f64::from_bits(b)).to_bits(),
+            Type::F64 => double::add::<NEAREST>(f64::from_bits(old), f64::from_bits(b)).to_bits(),
             Type::F16 | Type::F16x2 => halves(add_f16),
             _ => halves(add_bf16),
         }

@@ -1,4 +1,4 @@
-//! The executor, from PTX text: divergence, barriers, blocks that wait for each other, asynchronous copies, calls, ends.
+//! The executor, from PTX text: divergence, barriers, blocks that wait for each other, asynchronous copies, calls, numbers, ends.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -9,4 +9,5 @@ mod ends;
 mod gatherings;
 mod host;
 mod machine;
+mod numbers;
 mod warps;

@@ -19,6 +19,12 @@ struct Exact {
     significand: u128,
 }
 
+/// Whether it is a NaN, by the bits, for the reason that [`single::is_nan`](super::single::is_nan) gives.
+#[inline(always)]
+pub fn is_nan(x: f64) -> bool {
+    x.to_bits() & (u64::MAX >> 1) > f64::INFINITY.to_bits()
+}
+
 /// A quiet NaN of the same sign and payload.
 #[inline(always)]
 pub fn quiet(x: f64) -> f64 {
@@ -28,14 +34,14 @@ pub fn quiet(x: f64) -> f64 {
 /// The NaN among the sources, or of the operation.
 #[inline(always)]
 fn not_a_number(sources: &[f64]) -> f64 {
-    let found = sources.iter().rev().fold(INVALID, |chosen, &x| if x.is_nan() { x } else { chosen });
+    let found = sources.iter().rev().fold(INVALID, |chosen, &x| if is_nan(x) { x } else { chosen });
     quiet(found)
 }
 
 /// A result of the processor: NaN as this device makes it.
 #[inline(always)]
 fn native(result: f64, sources: &[f64]) -> f64 {
-    if result.is_nan() { not_a_number(sources) } else { result }
+    if is_nan(result) { not_a_number(sources) } else { result }
 }
 
 impl Exact {
@@ -120,7 +126,7 @@ pub fn add<const M: u32>(a: f64, b: f64) -> f64 {
 #[inline(always)]
 pub fn sub<const M: u32>(a: f64, b: f64) -> f64 {
     // A NaN keeps its sign: it is no number to negate.
-    add::<M>(a, if b.is_nan() { b } else { -b })
+    add::<M>(a, if is_nan(b) { b } else { -b })
 }
 
 /// `a * b`.

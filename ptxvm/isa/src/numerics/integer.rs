@@ -117,7 +117,7 @@ pub fn to_f32<I: Integer, const M: u32>(x: I) -> f32 {
 #[inline(always)]
 pub fn single_of_double<const M: u32>(x: f64) -> f32 {
     let narrowed = narrow::<M>(x);
-    if x.is_nan() { super::single::NAN } else { narrowed }
+    if double::is_nan(x) { super::single::NAN } else { narrowed }
 }
 
 /// The f64 of an f32: exact. NaN keeps its sign and payload, quieted.
@@ -126,5 +126,5 @@ pub fn double_of_single(x: f32) -> f64 {
     let bits = u64::from(x.to_bits());
     let nan =
         double::quiet(f64::from_bits((bits & 0x8000_0000) << 32 | 0x7ff0_0000_0000_0000 | (bits & 0x007f_ffff) << 29));
-    if x.is_nan() { nan } else { f64::from(x) }
+    if super::single::is_nan(x) { nan } else { f64::from(x) }
 }

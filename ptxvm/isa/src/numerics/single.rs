@@ -24,6 +24,13 @@ pub fn source<const M: u32>(x: f32) -> f32 {
 /// Bits of infinity: magnitudes above it are NaNs.
 const INFINITY: u32 = 0x7f80_0000;
 
+/// Whether it is a NaN, by the bits: to the compiler all NaNs are one, so that it may leave the processor's own where
+/// `if x.is_nan() { NAN } else { x }` asks for another.
+#[inline(always)]
+pub fn is_nan(x: f32) -> bool {
+    x.to_bits() & 0x7fff_ffff > INFINITY
+}
+
 /// A result as the flags say.
 #[inline(always)]
 pub fn finish<const M: u32>(x: f32) -> f32 {
@@ -33,8 +40,7 @@ pub fn finish<const M: u32>(x: f32) -> f32 {
         let x = if x > 0.0 { x } else { 0.0 };
         return if x < 1.0 { x } else { 1.0 };
     }
-    // By the bits: to the compiler all NaNs are one, so that it may leave the processor's own where `x != x` is asked.
-    if x.to_bits() & 0x7fff_ffff > INFINITY { NAN } else { x }
+    if is_nan(x) { NAN } else { x }
 }
 
 /// The sum of two f64, rounded to odd: exact, or the one of its two neighbours whose last bit is set. Rounding that to a

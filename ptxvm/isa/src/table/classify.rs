@@ -9,6 +9,7 @@ use super::flagged::flagged;
 use super::{Form, Mods, lanes};
 use crate::lanes::each;
 use crate::numerics::bits::{Bits, MAXIMUM, extreme};
+use crate::numerics::double;
 use crate::numerics::flags::FTZ;
 use crate::numerics::sixteen::{both, both2};
 use crate::program::LaneFn;
@@ -116,7 +117,8 @@ pub(super) fn rows(out: &mut Vec<Form>) {
     one_source!(out, "neg", negation, 0);
     out.extend([
         // NaN passes unchanged.
-        lanes("abs.f64", "d:f64 a:f64", |_| each!(|a: f64| if a.is_nan() { a } else { a.abs() })).since(1, 0, 13),
+        lanes("abs.f64", "d:f64 a:f64", |_| each!(|a: f64| if double::is_nan(a) { a } else { a.abs() }))
+            .since(1, 0, 13),
         lanes("neg.f64", "d:f64 a:f64", |_| each!(|a: f64| negation::<f64, 0>(a))).since(1, 0, 13),
         lanes("copysign.f32", "d:f32 a:f32 b:f32", |_| each!(|a: f32, b: f32| b.signed_as(a))).since(2, 0, 20),
         lanes("copysign.f64", "d:f64 a:f64 b:f64", |_| each!(|a: f64, b: f64| b.signed_as(a))).since(2, 0, 20),

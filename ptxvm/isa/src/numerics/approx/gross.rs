@@ -21,7 +21,7 @@ fn to_upper(x: f64) -> f64 {
     let bits = x.to_bits();
     // An infinity has no bits below, so it stays; a carry past the largest number makes one.
     let rounded = bits.wrapping_add(0x7fff_ffff + (bits >> 32 & 1)) >> 32 << 32;
-    if x.is_nan() { NAN } else { upper(f64::from_bits(rounded)) }
+    if double::is_nan(x) { NAN } else { upper(f64::from_bits(rounded)) }
 }
 
 /// One unit of the upper word up, down or none, as the seed says. The ISA names no bound for these forms.
@@ -53,7 +53,11 @@ pub fn rsqrt(x: f64, settings: &Settings) -> f64 {
 pub fn rsqrt_double(x: f64) -> f64 {
     let near = 1.0 / x.sqrt();
     if !near.is_normal() {
-        return if near.is_nan() { if x.is_nan() { double::quiet(x) } else { double::INVALID } } else { near };
+        return if double::is_nan(near) {
+            if double::is_nan(x) { double::quiet(x) } else { double::INVALID }
+        } else {
+            near
+        };
     }
     // Scaled by a power of four, so that the square of the result and its error are normal numbers.
     let (scale, unscale) = match x {

@@ -2,6 +2,7 @@
 //! (but for bf16 and tf32 beyond its range), so only the additions round, to nearest.
 
 use super::{Sum, Tile, round_to_f16};
+use crate::numerics::single;
 
 /// Replaces `tile.c` by the tile's product plus C.
 #[inline(always)]
@@ -19,8 +20,8 @@ pub(super) fn multiply<const K: usize>(tile: &mut Tile<K>, sum: Sum) {
                 *value = round_to_f16(f64::from(*value));
             }
             // The unit's own NaN, as the exact models give it.
-            if value.is_nan() {
-                *value = f32::from_bits(0x7fff_ffff);
+            if single::is_nan(*value) {
+                *value = single::NAN;
             }
         }
         tile.c[row] = total;
