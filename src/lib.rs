@@ -6,4 +6,5 @@
 pub use warpweft_comm as comm;
 pub use warpweft_device as device;
 pub use warpweft_kernels as kernels;
+pub use warpweft_schedule as schedule;
 pub use warpweft_trainer as trainer;

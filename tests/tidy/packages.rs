@@ -6,9 +6,10 @@ use std::fs;
 use super::{files, none, root};
 
 /// The arrows of `docs/architecture.md`: a package may depend on these of our own and no other.
-const ARROWS: [(&str, &[&str]); 10] = [
-    ("warpweft", &["warpweft-device", "warpweft-kernels", "warpweft-comm", "warpweft-trainer"]),
-    ("warpweft-trainer", &["warpweft-device", "warpweft-kernels", "warpweft-comm"]),
+const ARROWS: [(&str, &[&str]); 11] = [
+    ("warpweft", &["warpweft-device", "warpweft-kernels", "warpweft-comm", "warpweft-schedule", "warpweft-trainer"]),
+    ("warpweft-trainer", &["warpweft-device", "warpweft-kernels", "warpweft-comm", "warpweft-schedule"]),
+    ("warpweft-schedule", &[]),
     ("warpweft-capi", &["warpweft-device", "warpweft-kernels", "warpweft-comm"]),
     ("warpweft-comm", &["warpweft-device"]),
     ("warpweft-kernels", &["warpweft-device"]),
