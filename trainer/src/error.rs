@@ -8,6 +8,7 @@ use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::model::ShapeError;
+use crate::parallel::check::PlanError;
 use crate::parallel::layout::{Axes, LayoutError};
 use crate::parallel::mesh::MeshError;
 use crate::report::ReportError;
@@ -46,6 +47,9 @@ pub enum TrainError {
     /// Ranks that cannot be a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+    /// A plan that would give wrong numbers.
+    #[error(transparent)]
+    Plan(#[from] Box<PlanError>),
     /// A tensor was to be communicated over axes that have no group of their own.
     #[error("no group of ranks is along {axes} together: no layout of this trainer needs one")]
     NoGroup {

@@ -19,6 +19,7 @@ use crate::model::{
     to_tensors,
 };
 use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
+use crate::parallel::check::check_together;
 use crate::parallel::gradients::{Gradients, Transfer};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
@@ -142,6 +143,8 @@ impl<T: Float> Trainer<T> {
         let table = model.table();
         let stream = device.stream();
         let plan = Plan::derive(table, &mesh, recipe.sequence_parallel)?;
+        plan.check(table, &mesh).map_err(Box::new)?;
+        check_together(&plan, table, &mesh)?;
         let mut weights = Weights::zeros(table, &mut allocator)?;
         let gradients = Gradients::new(table, &mesh, &plan, &mut allocator)?;
         let master = size_of::<T>() < size_of::<f32>();

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+pub mod check;
 pub mod gradients;
 pub mod layout;
 pub mod mesh;
