@@ -179,23 +179,61 @@ fn plain<R>(body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Runs `body` with the number of lanes: [`vectorised`] where the processor can, and where it cannot as a plain loop. A
-/// second vectorised copy of thousands of functions would take half of this package's compile time and serve few.
+/// How a loop over the lanes is compiled.
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) enum Lanes {
+    /// Unrolled and vectorised.
+    Vector,
+    /// As small as it gets: one lane after the other. A second vectorised copy of thousands of functions would take a third
+    /// of this package's compile time, for processors of the decade before.
+    Plain,
+}
+
+impl Lanes {
+    /// A lane by its number.
+    #[inline(always)]
+    pub(crate) fn lane(self, number: usize) -> usize {
+        match self {
+            Lanes::Vector => number,
+            // A number that the compiler does not know is a loop that it neither unrolls nor vectorises.
+            Lanes::Plain => std::hint::black_box(number) % LANES,
+        }
+    }
+
+    /// Writes results in the lanes of `mask`.
+    #[inline(always)]
+    fn store<D: Results>(self, r: &mut Registers, o: &Operands, mask: u32, d: &D::Registers) {
+        match self {
+            Lanes::Vector => D::store(r, o, mask, d),
+            Lanes::Plain => store_plainly::<D>(r, o, mask, d),
+        }
+    }
+}
+
+/// One copy for each type, whatever the operation.
+#[cold]
+#[inline(never)]
+fn store_plainly<D: Results>(r: &mut Registers, o: &Operands, mask: u32, d: &D::Registers) {
+    D::store(r, o, mask, d);
+}
+
+/// Runs `body`, a loop over the lanes, compiled for AVX2 and its companions where the processor has them, and as a plain
+/// loop where it has not.
 #[inline(always)]
-pub(crate) fn over_lanes<R>(body: impl FnOnce(usize) -> R) -> R {
+pub(crate) fn over_lanes<R>(body: impl FnOnce(Lanes) -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
         if let Some(simd) = pulp::x86::V3::try_new() {
             return simd.vectorize(
                 #[inline(always)]
-                || body(LANES),
+                || body(Lanes::Vector),
             );
         }
-        // A number that the compiler does not know is a loop that it does not unroll.
-        body(std::hint::black_box(LANES).min(LANES))
+        body(Lanes::Plain)
     }
     #[cfg(not(target_arch = "x86_64"))]
-    body(LANES)
+    body(Lanes::Vector)
 }
 
 /// `d = f(a)` in each lane.
@@ -206,10 +244,11 @@ pub(crate) fn map1<A: Value, D: Results>(r: &mut Registers, o: &Operands, mask: 
         |lanes| {
             let a = A::source(r, o[D::COUNT]);
             let mut d = D::BLANK;
-            for lane in 0..lanes {
+            for number in 0..LANES {
+                let lane = lanes.lane(number);
                 D::put(&mut d, lane, f(A::get(a, lane)));
             }
-            D::store(r, o, mask, &d);
+            lanes.store::<D>(r, o, mask, &d);
         },
     );
 }
@@ -222,10 +261,11 @@ pub(crate) fn map2<A: Value, B: Value, D: Results>(r: &mut Registers, o: &Operan
         |lanes| {
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let mut d = D::BLANK;
-            for lane in 0..lanes {
+            for number in 0..LANES {
+                let lane = lanes.lane(number);
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane)));
             }
-            D::store(r, o, mask, &d);
+            lanes.store::<D>(r, o, mask, &d);
         },
     );
 }
@@ -244,10 +284,11 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Results>(
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let c = C::source(r, o[D::COUNT + 2]);
             let mut d = D::BLANK;
-            for lane in 0..lanes {
+            for number in 0..LANES {
+                let lane = lanes.lane(number);
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane), C::get(c, lane)));
             }
-            D::store(r, o, mask, &d);
+            lanes.store::<D>(r, o, mask, &d);
         },
     );
 }
@@ -266,10 +307,11 @@ pub(crate) fn map4<A: Value, B: Value, C: Value, E: Value, D: Results>(
             let (a, b) = (A::source(r, o[D::COUNT]), B::source(r, o[D::COUNT + 1]));
             let (c, e) = (C::source(r, o[D::COUNT + 2]), E::source(r, o[D::COUNT + 3]));
             let mut d = D::BLANK;
-            for lane in 0..lanes {
+            for number in 0..LANES {
+                let lane = lanes.lane(number);
                 D::put(&mut d, lane, f(A::get(a, lane), B::get(b, lane), C::get(c, lane), E::get(e, lane)));
             }
-            D::store(r, o, mask, &d);
+            lanes.store::<D>(r, o, mask, &d);
         },
     );
 }
@@ -282,7 +324,8 @@ pub(crate) fn compared<T: Value>(r: &Registers, a: u16, b: u16, f: impl Fn(T, T)
         |lanes| {
             let (a, b) = (T::source(r, a), T::source(r, b));
             let mut bits = 0;
-            for lane in 0..lanes {
+            for number in 0..LANES {
+                let lane = lanes.lane(number);
                 bits |= u32::from(f(T::get(a, lane), T::get(b, lane))) << lane;
             }
             bits
@@ -357,6 +400,19 @@ mod tests {
         let choose = each!(|a: u32, b: u32, p: bool| if p { a } else { b });
         choose(&mut r, &operands(&[0, 1, 2, 3]), u32::MAX, &Settings::default());
         assert_eq!((r.narrow(0)[4], r.narrow(0)[5]), (u32::MAX - 4, 5));
+    }
+
+    /// What a processor without AVX2 runs.
+    #[test]
+    fn plain_loops_see_every_lane_and_write_those_of_the_mask() {
+        assert!((0..LANES).all(|number| Lanes::Plain.lane(number) == number));
+        for mask in [u32::MAX, 0x8000_0001, 0] {
+            let (mut vector, mut plain) = (registers(), registers());
+            let results = (std::array::from_fn(|lane| lane as u32 * 3), 0x5555_5555);
+            Lanes::Vector.store::<(u32, bool)>(&mut vector, &operands(&[2, 1]), mask, &results);
+            Lanes::Plain.store::<(u32, bool)>(&mut plain, &operands(&[2, 1]), mask, &results);
+            assert_eq!((vector.narrow(2), vector.predicate(1)), (plain.narrow(2), plain.predicate(1)));
+        }
     }
 
     /// Nanoseconds of a call, the best of several rounds.

@@ -68,19 +68,27 @@ impl Base {
     }
 }
 
+/// Registers that are added to a bank in one copy.
+const STRIDE: usize = 16;
+
+/// Adds registers of zeros to a bank that has fewer than `count`: every warp of every block begins with it, and
+/// `Vec::resize` may compile to a call of the C library for each register.
+fn lengthen<T: Copy>(bank: &mut Vec<T>, zeros: &[T; STRIDE], count: u32) {
+    let mut missing = (count as usize).saturating_sub(bank.len());
+    while missing > 0 {
+        let added = missing.min(STRIDE);
+        bank.extend_from_slice(&zeros[..added]);
+        missing -= added;
+    }
+}
+
 impl Registers {
     /// Moves the window to `base`, with room for `counts` registers; new registers hold zero.
     pub fn enter(&mut self, base: Base, counts: Counts) {
         let end = base.after(counts);
-        if self.narrow.len() < end.narrow as usize {
-            self.narrow.resize(end.narrow as usize, [0; LANES]);
-        }
-        if self.wide.len() < end.wide as usize {
-            self.wide.resize(end.wide as usize, [0; LANES]);
-        }
-        if self.predicates.len() < end.predicates as usize {
-            self.predicates.resize(end.predicates as usize, 0);
-        }
+        lengthen(&mut self.narrow, &[[0; LANES]; STRIDE], end.narrow);
+        lengthen(&mut self.wide, &[[0; LANES]; STRIDE], end.wide);
+        lengthen(&mut self.predicates, &[0; STRIDE], end.predicates);
         self.base = base;
     }
 

@@ -8,7 +8,7 @@ use super::step::{Now, Step, Stepped, Turn};
 use super::warp::Fragment;
 use super::words::{self, Cells, Fixed, Interleaved, Lanes, Paged, Pattern};
 use crate::memory::{Allocation, Fault, FaultKind, Page};
-use crate::observe::{AccessKind, MemoryAccess, Observer};
+use crate::observe::{AccessKind, MemoryAccess, Watcher};
 use crate::program::{Access, Order};
 use crate::registers::LANES;
 use crate::types::{Scope, Space};
@@ -16,7 +16,7 @@ use crate::types::{Scope, Space};
 /// Bytes beyond which a strong access takes a lock, so that nobody sees half of it.
 const WORD: u32 = 4;
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// `ld`.
     pub(super) fn load(&mut self, f: &Fragment, now: Now<'a>, access: &'a Access) -> Stepped<Turn> {
         self.note_order(access.order);

@@ -6,7 +6,7 @@ use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, Local};
 use super::words;
 use crate::memory::{Fault, FaultKind, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW_BYTES};
-use crate::observe::{Halt, Observer};
+use crate::observe::{Halt, Watcher};
 use crate::program::{Address, AddressBase};
 use crate::registers::LANES;
 use crate::types::Space;
@@ -42,7 +42,7 @@ fn window_start(space: Space) -> u64 {
     }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// The addresses that an operand gives, in the lanes of `mask`.
     #[inline(always)]
     pub(super) fn target(&self, f: &Fragment, address: &Address) -> Target {

@@ -1,7 +1,7 @@
 //! An exchange whose lanes have come to it at different places of the program, with operands in different registers.
 
 use super::step::{Now, Step};
-use crate::observe::{Observer, Sync};
+use crate::observe::{Sync, Watcher};
 use crate::program::{Action, Bank};
 use crate::registers::{Base, Counts, Operands, Registers};
 use crate::table::Role;
@@ -22,7 +22,7 @@ fn copy(now: Now<'_>, role: Role, warp: &mut Registers, bench: &mut Registers) {
     }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// Executes an exchange among the lanes of several fragments. They all name the same function of lanes.
     pub(super) fn exchange_apart(&mut self, parts: &[(Now<'a>, Base)]) {
         let Some(&(first, _)) = parts.first() else { return };

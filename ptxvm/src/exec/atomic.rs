@@ -14,7 +14,7 @@ use super::warp::Fragment;
 use crate::memory::{Allocation, Fault, FaultKind};
 use crate::numerics::double;
 use crate::numerics::flags::NEAREST;
-use crate::observe::{AccessKind, Observer};
+use crate::observe::{AccessKind, Watcher};
 use crate::program::{Atomic, AtomicOp, Order};
 use crate::registers::LANES;
 use crate::types::{Kind, Space, Type};
@@ -109,7 +109,7 @@ fn add_bf16(a: u16, b: u16) -> u16 {
     if sum.is_nan() { 0x7fff } else { sum.to_bits() }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// `atom`, `red`.
     pub(super) fn atomic(&mut self, f: &Fragment, now: Now<'a>, atomic: &'a Atomic) -> Stepped<Turn> {
         // Who waits for somebody needs to know the old value.

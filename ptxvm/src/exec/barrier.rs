@@ -8,7 +8,7 @@
 use super::block::BlockState;
 use super::step::{Now, Step, Stepped};
 use super::warp::{State, Warp};
-use crate::observe::{Observer, Sync};
+use crate::observe::{Sync, Watcher};
 use crate::program::{Action, Barrier, BarrierKind};
 use crate::registers::{Base, LANES};
 
@@ -82,7 +82,7 @@ impl NamedBarrier {
     }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// The warp arrives at a barrier, perhaps from several places, each with registers of its own. The barrier's number
     /// if it has to wait there.
     pub(super) fn arrive_at_barrier(&mut self, parts: &[(Now<'a>, Base)]) -> Stepped<Option<u8>> {

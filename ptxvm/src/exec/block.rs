@@ -7,7 +7,7 @@ use super::warp::{Fragment, Local, NONE, State, Warp};
 use super::worker::Core;
 use super::{Divergence, Schedule};
 use crate::memory::DeviceId;
-use crate::observe::{At, Halt, Observer, Waiting};
+use crate::observe::{At, Halt, Waiting, Watcher};
 use crate::program::Program;
 use crate::registers::{Base, LANES};
 
@@ -53,7 +53,7 @@ pub(super) struct Progress {
 
 impl Block {
     /// Makes the block of a number, in the memory of one that has ended.
-    pub(super) fn begin<O: Observer>(&mut self, core: &mut Core<'_, O>, index: u64) {
+    pub(super) fn begin<O: Watcher + ?Sized>(&mut self, core: &mut Core<'_, O>, index: u64) {
         let context = core.context;
         let [x, y, _] = context.launch.grid.map(u64::from);
         let state = &mut self.state;
@@ -82,7 +82,11 @@ impl Block {
     }
 
     /// Gives each warp a turn.
-    pub(super) fn turn<O: Observer>(&mut self, core: &mut Core<'_, O>, order: &mut Vec<u32>) -> Stepped<Progress> {
+    pub(super) fn turn<O: Watcher + ?Sized>(
+        &mut self,
+        core: &mut Core<'_, O>,
+        order: &mut Vec<u32>,
+    ) -> Stepped<Progress> {
         let mut progress = Progress::default();
         order.clear();
         order.extend(super::lanes(self.state.live_warps).map(|warp| warp as u32));
@@ -111,7 +115,7 @@ impl Block {
         Ok(progress)
     }
 
-    fn wake<O: Observer>(&mut self, core: &mut Core<'_, O>, completed: u16) {
+    fn wake<O: Watcher + ?Sized>(&mut self, core: &mut Core<'_, O>, completed: u16) {
         for (number, warp) in self.warps.iter_mut().enumerate() {
             Step { core, block: &mut self.state, warp, number: number as u32, strong: 0 }.wake(completed);
         }
@@ -137,7 +141,7 @@ impl Block {
     }
 
     /// No warp can run, and nothing is pending that could wake one.
-    fn deadlock<O: Observer>(&mut self, core: &mut Core<'_, O>) -> Box<super::ExecError> {
+    fn deadlock<O: Watcher + ?Sized>(&mut self, core: &mut Core<'_, O>) -> Box<super::ExecError> {
         let mut waiting = Vec::new();
         for (number, warp) in self.warps.iter().enumerate() {
             let block = self.state.coordinates;
@@ -155,7 +159,7 @@ impl Block {
     }
 }
 
-impl<O: Observer> Step<'_, '_, O> {
+impl<O: Watcher + ?Sized> Step<'_, '_, O> {
     /// Gives the warp its registers and its first fragment.
     fn begin_warp(&mut self) {
         let context = self.core.context;

@@ -7,7 +7,7 @@ use super::error::{ExecError, place_of};
 use super::host::{Flow, HostCall, HostError};
 use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, Frame, Local};
-use crate::observe::{Halt, Observer, Sync};
+use crate::observe::{Halt, Sync, Watcher};
 use crate::program::{Call, Callee, Extern};
 use crate::registers::LANES;
 
@@ -23,7 +23,7 @@ pub(super) fn aligned(bytes: u32) -> u32 {
     bytes.checked_next_multiple_of(FRAME_ALIGN).unwrap_or(u32::MAX)
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// `call`.
     pub(super) fn call(&mut self, f: &mut Fragment, now: Now<'a>, call: &'a Call) -> Stepped<Turn> {
         let held_back = f.mask & !now.mask;

@@ -14,7 +14,7 @@ use super::step::{Now, Step, Stepped, Turn};
 use super::warp::Fragment;
 use super::words::{Cells, Words};
 use crate::memory::Page;
-use crate::observe::{AccessKind, Observer, Sync};
+use crate::observe::{AccessKind, Sync, Watcher};
 use crate::program::{Action, Order};
 use crate::registers::LANES;
 use crate::types::Space;
@@ -109,7 +109,7 @@ impl Copies {
     }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// `cp.async`.
     pub(super) fn copy_async(&mut self, f: &Fragment, now: Now<'a>) -> Stepped<Turn> {
         let Action::CopyAsync { to, from, bytes, source_bytes, ignore_source } = &now.instruction.action else {

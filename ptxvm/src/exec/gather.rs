@@ -11,7 +11,7 @@
 use super::Divergence;
 use super::step::{Now, Step, Stepped, Turn};
 use super::warp::{Fragment, State};
-use crate::observe::{Halt, Observer, Sync};
+use crate::observe::{Halt, Sync, Watcher};
 use crate::program::{Action, Instruction, Members};
 use crate::registers::{Base, LANES};
 
@@ -47,7 +47,7 @@ fn members(instruction: &Instruction) -> Members {
     }
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// A fragment comes to a `.sync` instruction.
     pub(super) fn gather(&mut self, f: &mut Fragment, now: Now<'a>) -> Stepped<Turn> {
         let live = self.warp.live;

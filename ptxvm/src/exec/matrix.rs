@@ -5,7 +5,7 @@ use super::step::{Now, Step, Stepped};
 use super::warp::Local;
 use super::words::{Cells, load_element};
 use crate::memory::SHARED_WINDOW;
-use crate::observe::{AccessKind, Observer};
+use crate::observe::{AccessKind, Watcher};
 use crate::program::{Address, Order};
 use crate::registers::{LANES, Narrow};
 use crate::types::Space;
@@ -15,7 +15,7 @@ const ROWS: u32 = 8;
 /// Bytes of a row.
 const ROW_BYTES: u32 = 16;
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// Lanes 8m to 8m+7 give the addresses of the rows of matrix m. Of each matrix a lane receives row lane/4, columns
     /// 2(lane%4) and the next; or with `.trans` the same of the transposed matrix.
     pub(super) fn load_matrix(&mut self, now: Now<'a>, address: &Address, count: u8, transposed: bool) -> Stepped<()> {

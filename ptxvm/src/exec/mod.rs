@@ -166,16 +166,17 @@ pub fn check(launch: &Launch<'_>, host: &HostFunctions) -> Result<(), LaunchErro
 ///
 /// # Errors
 /// Where the launch cannot begin: nothing has run.
-pub fn run<O: Observer>(
+pub fn run(
     launch: &Launch<'_>,
     memory: &AddressSpace,
     host: &HostFunctions,
     options: &Options,
-    observer: &mut O,
+    observer: &mut dyn Observer,
 ) -> Result<Outcome, LaunchError> {
     let extent = limits::check(launch, host)?;
     let program = launch.program;
-    let workers = if O::ACTIVE { 1 } else { options.workers.clamp(1, extent.blocks.min(1024) as usize) };
+    let watched = observer.is_active();
+    let workers = if watched { 1 } else { options.workers.clamp(1, extent.blocks.min(1024) as usize) };
     let window = (extent.resident as usize / workers).max(2);
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
     let context = Context {
@@ -193,11 +194,12 @@ pub fn run<O: Observer>(
         failure: Default::default(),
         output: Default::default(),
     };
-    if O::ACTIVE {
+    if watched {
         observer.launch(program, &program.functions[launch.function as usize], launch.grid, launch.block);
-    }
-    if workers == 1 {
         Core::new(&context, observer, 0).work();
+        observer.finish();
+    } else if workers == 1 {
+        Core::new(&context, &mut Nobody, 0).work();
     } else {
         std::thread::scope(|scope| {
             for number in 0..workers as u64 {
@@ -205,9 +207,6 @@ pub fn run<O: Observer>(
                 scope.spawn(move || Core::new(context, &mut Nobody, number).work());
             }
         });
-    }
-    if O::ACTIVE {
-        observer.finish();
     }
     let failure = context.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map(|error| *error);
     let output = context.output.into_inner().unwrap_or_else(PoisonError::into_inner);

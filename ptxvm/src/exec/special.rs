@@ -2,7 +2,7 @@
 
 use super::step::{Now, Step, Turn};
 use super::warp::Fragment;
-use crate::observe::{At, Observer};
+use crate::observe::{At, Watcher};
 use crate::program::{Preset, Special};
 use crate::registers::LANES;
 
@@ -10,7 +10,7 @@ use crate::registers::LANES;
 /// can be repeated.
 const NANOSECONDS: u64 = 1;
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// Fills the preset registers of the function that a fragment has entered, in its lanes.
     pub(super) fn preset(&mut self, f: &Fragment) {
         let context = self.core.context;

@@ -5,7 +5,7 @@ use super::block::BlockState;
 use super::error::ExecError;
 use super::warp::{Fragment, State, Warp};
 use super::worker::Core;
-use crate::observe::{At, Halt, Observer};
+use crate::observe::{At, Halt, Watcher};
 use crate::program::{Action, Branch, Function, Instruction, LaneFn, Order};
 
 /// What a strong access costs of a turn more than an instruction: who spins should let others run.
@@ -27,7 +27,7 @@ pub(super) enum Turn {
 pub(super) type Stepped<T> = Result<T, Box<ExecError>>;
 
 /// What an instruction can reach: the worker, the block, and the warp that runs.
-pub(super) struct Step<'s, 'a, O> {
+pub(super) struct Step<'s, 'a, O: ?Sized> {
     pub(super) core: &'s mut Core<'a, O>,
     pub(super) block: &'s mut BlockState,
     pub(super) warp: &'s mut Warp,
@@ -47,7 +47,7 @@ pub(super) struct Now<'a> {
     pub(super) mask: u32,
 }
 
-impl<'a, O: Observer> Step<'_, 'a, O> {
+impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
     /// Runs a fragment of the warp for about `budget` instructions; how many it ran.
     pub(super) fn run(&mut self, f: Fragment, budget: u32) -> Stepped<u32> {
         let mut ran = 0;

@@ -12,7 +12,7 @@ use super::random::Random;
 use super::step::Stepped;
 use super::{HostFunctions, Launch, Options, Schedule};
 use crate::memory::AddressSpace;
-use crate::observe::{Halt, Observer};
+use crate::observe::{Halt, Watcher};
 use crate::program::Program;
 
 /// Blocks that a worker takes up at first. More come in as blocks end, or when those that are resident seem to wait for
@@ -45,7 +45,7 @@ pub(super) struct Context<'a> {
 }
 
 /// A worker's own.
-pub(super) struct Core<'a, O> {
+pub(super) struct Core<'a, O: ?Sized> {
     pub(super) context: &'a Context<'a>,
     pub(super) observer: &'a mut O,
     pub(super) random: Random,
@@ -60,7 +60,7 @@ pub(super) struct Core<'a, O> {
     pub(super) polled: bool,
 }
 
-impl<'a, O: Observer> Core<'a, O> {
+impl<'a, O: Watcher + ?Sized> Core<'a, O> {
     pub(super) fn new(context: &'a Context<'a>, observer: &'a mut O, number: u64) -> Core<'a, O> {
         let random = Random::new(context.options.seed, number);
         Core { context, observer, random, cache: Cache::default(), executed: 0, counted: 0, looks: 0, polled: false }

@@ -150,8 +150,10 @@ pub struct Waiting {
 /// Sees every step of the executor. Every method has a body that does nothing.
 #[allow(unused_variables)]
 pub trait Observer {
-    /// Off, and the executor is compiled without the calls.
-    const ACTIVE: bool = true;
+    /// Whether it wants to be told anything; asked once, before a launch.
+    fn is_active(&self) -> bool {
+        true
+    }
 
     /// A kernel begins.
     fn launch(&mut self, program: &Program, function: &Function, grid: [u32; 3], block: [u32; 3]) {}
@@ -193,5 +195,22 @@ pub trait Observer {
 pub struct Nobody;
 
 impl Observer for Nobody {
+    fn is_active(&self) -> bool {
+        false
+    }
+}
+
+/// Who watches the executor, as the executor is compiled: for [`Nobody`], without the calls, and for any observer. Not once
+/// for each observer, as it is large and a call is little beside what an observer does.
+pub(crate) trait Watcher: Observer {
+    /// Whether the calls are there.
+    const ACTIVE: bool;
+}
+
+impl Watcher for Nobody {
     const ACTIVE: bool = false;
+}
+
+impl Watcher for dyn Observer + '_ {
+    const ACTIVE: bool = true;
 }

@@ -158,7 +158,7 @@ impl Launch {
     ///
     /// # Errors
     /// As [`Launch::run`].
-    pub fn observe<O: Observer>(self, observer: &mut O) -> Result<Run, SystemError> {
+    pub fn observe(self, observer: &mut dyn Observer) -> Result<Run, SystemError> {
         let params = self.prepare()?;
         self.execute(&params, observer, false)
     }
@@ -211,7 +211,7 @@ impl Launch {
     }
 
     /// `entered` is whether the observer enters in memory which bytes the kernel gives a value.
-    fn execute<O: Observer>(&self, params: &[u8], observer: &mut O, entered: bool) -> Result<Run, SystemError> {
+    fn execute(&self, params: &[u8], observer: &mut dyn Observer, entered: bool) -> Result<Run, SystemError> {
         let device = self.kernel.module().device();
         device.check()?;
         let system = device.system();
@@ -222,7 +222,7 @@ impl Launch {
         if !entered {
             device.memory().assume_defined();
         }
-        let run = Run::new(&launch, outcome, observer.take_reports(), O::ACTIVE, self.replay_words());
+        let run = Run::new(&launch, outcome, observer.take_reports(), observer.is_active(), self.replay_words());
         if let Some(reason) = run.failure() {
             device.stop(&run.kernel, reason);
         }

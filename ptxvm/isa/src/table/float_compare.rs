@@ -3,7 +3,8 @@
 use half::{bf16, f16};
 
 use super::{Form, Mods, lanes};
-use crate::lanes::{Value, vectorised};
+use crate::lanes::{Value, over_lanes};
+use crate::numerics::Settings;
 use crate::numerics::bits::comparison::{EQUAL, GREATER, LESS, UNORDERED};
 use crate::numerics::bits::{Bits, compare};
 use crate::program::LaneFn;
@@ -30,13 +31,15 @@ fn holds<T: Bits, const WAYS: u32, const FTZ: bool>(a: T, b: T) -> bool {
 struct Single<T>(T);
 
 impl<T: Value + Bits> Compared for Single<T> {
+    #[inline(never)]
     fn lanes<const WAYS: u32, const FTZ: bool>(r: &Registers, a: u16, b: u16) -> [u32; 2] {
-        vectorised(
+        over_lanes(
             #[inline(always)]
-            || {
+            |lanes| {
                 let (a, b) = (T::source(r, a), T::source(r, b));
                 let mut low = 0;
-                for lane in 0..LANES {
+                for number in 0..LANES {
+                    let lane = lanes.lane(number);
                     low |= u32::from(holds::<T, WAYS, FTZ>(T::get(a, lane), T::get(b, lane))) << lane;
                 }
                 [low, 0]
@@ -51,13 +54,15 @@ struct Packed<T>(T);
 macro_rules! packed {
     ($($float:ident)*) => { $(
         impl Compared for Packed<$float> {
+            #[inline(never)]
             fn lanes<const WAYS: u32, const FTZ: bool>(r: &Registers, a: u16, b: u16) -> [u32; 2] {
-                vectorised(#[inline(always)] || {
+                over_lanes(#[inline(always)] |lanes| {
                     let (a, b) = (r.narrow(a), r.narrow(b));
                     let mut found = [0; 2];
                     for (half, found) in found.iter_mut().enumerate() {
                         let of = |bits: u32| $float::from_bits((bits >> (16 * half)) as u16);
-                        for lane in 0..LANES {
+                        for number in 0..LANES {
+                            let lane = lanes.lane(number);
                             *found |= u32::from(holds::<$float, WAYS, FTZ>(of(a[lane]), of(b[lane]))) << lane;
                         }
                     }
@@ -81,22 +86,26 @@ fn combined<const BOOL: u32>(r: &Registers, slot: u16, holds: u32) -> u32 {
     }
 }
 
-/// A lane function for each set of ways, flush and combination: the constants come first in its parameters.
+/// A lane function for each set of ways, flush and combination. There are thousands, so each does little by itself: the
+/// comparison is one copy for each type, and so is what writes the result.
 trait Choose {
-    fn of<const WAYS: u32, const FTZ: bool, const BOOL: u32>() -> LaneFn;
+    fn run<const WAYS: u32, const FTZ: bool, const BOOL: u32>(r: &mut Registers, o: &Operands, mask: u32, _: &Settings);
 }
 
 /// `setp` of single values: p is the comparison, q its complement, each combined with c. Operands p, q, a, b, c.
 struct Setp<C>(C);
 
 impl<C: Compared> Choose for Setp<C> {
-    fn of<const WAYS: u32, const FTZ: bool, const BOOL: u32>() -> LaneFn {
-        |r, o, mask, _| {
-            let [holds, _] = C::lanes::<WAYS, FTZ>(r, o[2], o[3]);
-            let (p, q) = (combined::<BOOL>(r, o[4], holds), combined::<BOOL>(r, o[4], !holds));
-            r.set_predicate(o[0], mask, p);
-            r.set_predicate(o[1], mask, q);
-        }
+    fn run<const WAYS: u32, const FTZ: bool, const BOOL: u32>(
+        r: &mut Registers,
+        o: &Operands,
+        mask: u32,
+        _: &Settings,
+    ) {
+        let [holds, _] = C::lanes::<WAYS, FTZ>(r, o[2], o[3]);
+        let (p, q) = (combined::<BOOL>(r, o[4], holds), combined::<BOOL>(r, o[4], !holds));
+        r.set_predicate(o[0], mask, p);
+        r.set_predicate(o[1], mask, q);
     }
 }
 
@@ -104,12 +113,15 @@ impl<C: Compared> Choose for Setp<C> {
 struct SetpShort<C>(C);
 
 impl<C: Compared> Choose for SetpShort<C> {
-    fn of<const WAYS: u32, const FTZ: bool, const BOOL: u32>() -> LaneFn {
-        |r, o, mask, _| {
-            let [holds, _] = C::lanes::<WAYS, FTZ>(r, o[1], o[2]);
-            let p = combined::<BOOL>(r, o[3], holds);
-            r.set_predicate(o[0], mask, p);
-        }
+    fn run<const WAYS: u32, const FTZ: bool, const BOOL: u32>(
+        r: &mut Registers,
+        o: &Operands,
+        mask: u32,
+        _: &Settings,
+    ) {
+        let [holds, _] = C::lanes::<WAYS, FTZ>(r, o[1], o[2]);
+        let p = combined::<BOOL>(r, o[3], holds);
+        r.set_predicate(o[0], mask, p);
     }
 }
 
@@ -117,13 +129,16 @@ impl<C: Compared> Choose for SetpShort<C> {
 struct SetpPacked<C>(C);
 
 impl<C: Compared> Choose for SetpPacked<C> {
-    fn of<const WAYS: u32, const FTZ: bool, const BOOL: u32>() -> LaneFn {
-        |r, o, mask, _| {
-            let [low, high] = C::lanes::<WAYS, FTZ>(r, o[2], o[3]);
-            let (p, q) = (combined::<BOOL>(r, o[4], low), combined::<BOOL>(r, o[4], high));
-            r.set_predicate(o[0], mask, p);
-            r.set_predicate(o[1], mask, q);
-        }
+    fn run<const WAYS: u32, const FTZ: bool, const BOOL: u32>(
+        r: &mut Registers,
+        o: &Operands,
+        mask: u32,
+        _: &Settings,
+    ) {
+        let [low, high] = C::lanes::<WAYS, FTZ>(r, o[2], o[3]);
+        let (p, q) = (combined::<BOOL>(r, o[4], low), combined::<BOOL>(r, o[4], high));
+        r.set_predicate(o[0], mask, p);
+        r.set_predicate(o[1], mask, q);
     }
 }
 
@@ -132,18 +147,27 @@ impl<C: Compared> Choose for SetpPacked<C> {
 struct Set<C, const LOW: u32, const HIGH: u32>(C);
 
 impl<C: Compared, const LOW: u32, const HIGH: u32> Choose for Set<C, LOW, HIGH> {
-    fn of<const WAYS: u32, const FTZ: bool, const BOOL: u32>() -> LaneFn {
-        |r, o, mask, _| {
-            let [low, high] = C::lanes::<WAYS, FTZ>(r, o[1], o[2]);
-            let (low, high) = (combined::<BOOL>(r, o[3], low), combined::<BOOL>(r, o[3], high));
-            write_true::<LOW, HIGH>(r, o, mask, low, high);
-        }
+    fn run<const WAYS: u32, const FTZ: bool, const BOOL: u32>(
+        r: &mut Registers,
+        o: &Operands,
+        mask: u32,
+        _: &Settings,
+    ) {
+        write_true(r, o, mask, C::lanes::<WAYS, FTZ>(r, o[1], o[2]), BOOL, [LOW, HIGH]);
     }
 }
 
-fn write_true<const LOW: u32, const HIGH: u32>(r: &mut Registers, o: &Operands, mask: u32, low: u32, high: u32) {
+/// Writes what `set` does: `truth` of the low and the high half where they hold, combined with c.
+#[inline(never)]
+fn write_true(r: &mut Registers, o: &Operands, mask: u32, holds: [u32; 2], combination: u32, truth: [u32; 2]) {
+    let [low, high] = holds.map(|holds| match combination {
+        AND => combined::<AND>(r, o[3], holds),
+        OR => combined::<OR>(r, o[3], holds),
+        XOR => combined::<XOR>(r, o[3], holds),
+        _ => holds,
+    });
     let chosen = |lanes: u32, lane: usize, value: u32| if lanes >> lane & 1 == 1 { value } else { 0 };
-    let value = std::array::from_fn(|lane| chosen(low, lane, LOW) | chosen(high, lane, HIGH));
+    let value = std::array::from_fn(|lane| chosen(low, lane, truth[0]) | chosen(high, lane, truth[1]));
     r.set_narrow(o[0], mask, &value);
 }
 
@@ -168,7 +192,7 @@ fn ways<F: Choose, const FTZ: bool, const BOOL: u32>(m: &Mods) -> LaneFn {
     macro_rules! first {
         ($($word:literal: $ways:expr;)*) => { $(
             if m.has($word) {
-                return F::of::<{ $ways }, FTZ, BOOL>();
+                return F::run::<{ $ways }, FTZ, BOOL>;
             }
         )* };
     }
@@ -187,7 +211,7 @@ fn ways<F: Choose, const FTZ: bool, const BOOL: u32>(m: &Mods) -> LaneFn {
         "geu": GREATER | EQUAL | UNORDERED;
         "num": LESS | EQUAL | GREATER;
     }
-    F::of::<UNORDERED, FTZ, BOOL>()
+    F::run::<UNORDERED, FTZ, BOOL>
 }
 
 /// The two rows of a comparison: alone, and combined with a predicate.
