@@ -9,6 +9,7 @@ use crate::config::ConfigError;
 use crate::data::DataError;
 use crate::model::ShapeError;
 use crate::parallel::check::PlanError;
+use crate::parallel::context::ContextError;
 use crate::parallel::layout::{Axes, LayoutError};
 use crate::parallel::mesh::MeshError;
 use crate::report::ReportError;
@@ -44,6 +45,9 @@ pub enum TrainError {
     /// A reduction that no layout asks for.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// Heads that context-parallel ranks cannot share.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// Ranks that cannot be a mesh.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -114,7 +118,7 @@ impl TrainError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
-            Self::Mesh(_) => 2,
+            Self::Mesh(_) | Self::Context(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
             Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 pub mod check;
+pub mod context;
 pub mod gradients;
 pub mod layout;
 pub mod mesh;

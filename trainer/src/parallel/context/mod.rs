@@ -1,0 +1,247 @@
+//! Context parallelism: each rank has a part of the tokens of every sequence, and attention brings them together.
+//!
+//! Two ways, chosen at run time. [`Method::Ring`]: keys and values go round while each rank's queries stay (Liu 2023, arXiv
+//! 2310.01889), tokens cut in zigzag so that causal work is even. [`Method::Ulysses`]: an exchange after which each rank
+//! has all tokens of some heads, and one back (Jacobs 2023, arXiv 2309.14509).
+//!
+//! Everything else of a model works on rows, whose positions are [`Context::positions`]. What lies between the parts of a
+//! sum is f32 in both, so that the result rounds once, as that of one rank does; sums have a fixed order.
+
+mod columns;
+mod cut;
+mod ring;
+mod ulysses;
+
+use std::sync::Arc;
+
+use warpweft_comm::Communicator;
+use warpweft_device::{Buffer, Device, Float, Stream, View, ViewMut};
+use warpweft_kernels::attention;
+
+use crate::TrainError;
+
+pub use cut::Cut;
+
+/// How attention brings the parts of a sequence together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// Keys and values travel from rank to rank.
+    #[default]
+    Ring,
+    /// Tokens are exchanged for heads.
+    Ulysses,
+}
+
+/// Heads that an exchange cannot share out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContextError {
+    /// Query heads.
+    #[error(
+        "{heads} query heads do not divide by {cp} context-parallel ranks (cp), which the exchange of tokens for heads (ulysses) needs; use the ring, or a divisor of {heads}"
+    )]
+    Heads {
+        /// Query heads of a rank.
+        heads: usize,
+        /// Ranks.
+        cp: usize,
+    },
+    /// Key/value heads.
+    #[error(
+        "{kv_heads} key/value heads and {cp} context-parallel ranks (cp): for the exchange of tokens for heads (ulysses) one must divide the other; use the ring, or another cp"
+    )]
+    KvHeads {
+        /// Key/value heads of a rank.
+        kv_heads: usize,
+        /// Ranks.
+        cp: usize,
+    },
+}
+
+/// The attention of one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Sequences.
+    pub batch: usize,
+    /// Query heads (H).
+    pub heads: usize,
+    /// Key/value heads (G).
+    pub kv_heads: usize,
+    /// Elements of a head (D).
+    pub head_size: usize,
+    /// Mask and scale.
+    pub options: attention::Options,
+}
+
+impl Sizes {
+    /// Elements of a packed row.
+    fn row(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_size
+    }
+
+    /// Elements of a row of queries.
+    fn queries(&self) -> usize {
+        self.heads * self.head_size
+    }
+
+    /// Elements of a row of keys, or of values.
+    fn keys(&self) -> usize {
+        self.kv_heads * self.head_size
+    }
+}
+
+/// A rank's part of sequences of a fixed length.
+pub struct Context {
+    group: Arc<Communicator>,
+    method: Method,
+    /// Tokens of a whole sequence.
+    tokens: usize,
+    /// By rank: how many of its tokens each of this rank's tokens may look at.
+    seen: Vec<Buffer<u32>>,
+}
+
+impl Context {
+    /// The part of this rank of `group` in sequences of `tokens` tokens.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(device: &Device, group: Arc<Communicator>, method: Method, tokens: usize) -> Result<Self, TrainError> {
+        let (rank, cp) = (group.rank(), group.world());
+        let own = method.cut().positions(tokens, cp, rank);
+        let seen = (0..cp).map(|other| {
+            let theirs = method.cut().positions(tokens, cp, other);
+            let seen: Vec<u32> = own.iter().map(|own| theirs.partition_point(|theirs| theirs <= own) as u32).collect();
+            device.upload(&seen)
+        });
+        let seen = seen.collect::<Result<_, _>>()?;
+        Ok(Self { group, method, tokens, seen })
+    }
+
+    /// The positions in their sequence of this rank's tokens, which ascend.
+    pub fn positions(&self) -> Vec<u32> {
+        self.method.cut().positions(self.tokens, self.group.world(), self.group.rank())
+    }
+
+    /// Tokens of a sequence that a rank has.
+    fn tokens_of(&self, rank: usize) -> usize {
+        self.method.cut().tokens(self.tokens, self.group.world(), rank)
+    }
+
+    /// Tokens of a sequence that this rank has.
+    pub fn local_tokens(&self) -> usize {
+        self.tokens_of(self.group.rank())
+    }
+
+    /// Elements of the LSE that a forward pass leaves for its backward pass.
+    pub fn lse_len(&self, batch: usize, heads: usize) -> usize {
+        match self.method {
+            Method::Ring => batch * heads * self.local_tokens(),
+            Method::Ulysses => batch * heads / self.group.world() * self.tokens,
+        }
+    }
+
+    /// Bytes that all ranks together send for one forward pass of sequences, elements of `element` bytes.
+    ///
+    /// Ring: (cp - 1) · B T · 2 G D, each rank's keys and values passing all others. Ulysses: (cp - 1) / cp of
+    /// B T · (H + 2 G′) D on the way there, with G′ = max(G, cp) key/value heads, and of B T · H D on the way back, but
+    /// for the rounding of an uneven cut.
+    pub fn forward_bytes(&self, sizes: &Sizes, element: usize) -> u64 {
+        let elements = match self.method {
+            Method::Ring => (self.group.world() - 1) * sizes.batch * self.tokens * 2 * sizes.keys(),
+            Method::Ulysses => {
+                let part = ulysses::Part::of(sizes, self.group.world());
+                self.crossings() * sizes.batch * (part.row() + part.queries())
+            }
+        };
+        (elements * element) as u64
+    }
+
+    /// Bytes that all ranks together send for one backward pass.
+    ///
+    /// Ring: keys and values as in forward, and their gradients in f32 on cp hops, the last one home. Ulysses: packed
+    /// rows, outputs and their errors there again, and the gradients of packed rows back in f32.
+    pub fn backward_bytes(&self, sizes: &Sizes, element: usize) -> u64 {
+        let cp = self.group.world();
+        let bytes = match self.method {
+            Method::Ring if cp == 1 => 0,
+            Method::Ring => sizes.batch * self.tokens * 2 * sizes.keys() * ((cp - 1) * element + cp * size_of::<f32>()),
+            Method::Ulysses => {
+                let part = ulysses::Part::of(sizes, cp);
+                let there = part.row() + 2 * part.queries();
+                self.crossings() * sizes.batch * (there * element + part.row() * size_of::<f32>())
+            }
+        };
+        bytes as u64
+    }
+
+    /// Pairs of a token and a rank that it is not on.
+    fn crossings(&self) -> usize {
+        self.tokens * (self.group.world() - 1)
+    }
+
+    /// Whether the heads can be shared out as this method needs it.
+    ///
+    /// # Errors
+    /// Heads or key/value heads that do not fit the ranks.
+    pub fn check(method: Method, cp: usize, heads: usize, kv_heads: usize) -> Result<(), ContextError> {
+        if method == Method::Ring {
+            return Ok(());
+        }
+        if !heads.is_multiple_of(cp) {
+            return Err(ContextError::Heads { heads, cp });
+        }
+        if !kv_heads.is_multiple_of(cp) && !cp.is_multiple_of(kv_heads) {
+            return Err(ContextError::KvHeads { kv_heads, cp });
+        }
+        Ok(())
+    }
+
+    /// `y` `[B, T, H D]` from packed rows `[B, T, (H + 2G) D]` of this rank's tokens, rotated already; `lse` has
+    /// [`lse_len`](Self::lse_len) elements and is for [`backward`](Self::backward). Collective.
+    ///
+    /// # Errors
+    /// Heads that cannot be shared out, regions that do not have the shape, a failed operation among the ranks.
+    pub fn forward<T: Float>(
+        &self,
+        stream: &Stream,
+        sizes: &Sizes,
+        qkv: View<'_, T>,
+        y: ViewMut<'_, T>,
+        lse: ViewMut<'_, f32>,
+    ) -> Result<(), TrainError> {
+        Self::check(self.method, self.group.world(), sizes.heads, sizes.kv_heads)?;
+        match self.method {
+            Method::Ring => ring::forward(self, stream, sizes, qkv, y, lse),
+            Method::Ulysses => ulysses::forward(self, stream, sizes, qkv, y, lse),
+        }
+    }
+
+    /// The error of the packed rows, overwritten, from what [`forward`](Self::forward) was given and gave and the error of
+    /// `y`. Collective.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn backward<T: Float>(
+        &self,
+        stream: &Stream,
+        sizes: &Sizes,
+        (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
+        dy: View<'_, T>,
+        dqkv: ViewMut<'_, T>,
+    ) -> Result<(), TrainError> {
+        Self::check(self.method, self.group.world(), sizes.heads, sizes.kv_heads)?;
+        match self.method {
+            Method::Ring => ring::backward(self, stream, sizes, (qkv, y, lse), dy, dqkv),
+            Method::Ulysses => ulysses::backward(self, stream, sizes, (qkv, y, lse), dy, dqkv),
+        }
+    }
+}
+
+impl Method {
+    /// How its ranks share the tokens of a sequence.
+    pub fn cut(self) -> Cut {
+        match self {
+            Self::Ring => Cut::Zigzag,
+            Self::Ulysses => Cut::Contiguous,
+        }
+    }
+}

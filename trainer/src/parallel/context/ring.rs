@@ -1,0 +1,164 @@
+//! Ring attention: each rank's keys and values pass all ranks, whose queries take in what they see of them. While a rank
+//! computes with what it has, that is on its way to the next one.
+//!
+//! At step s rank r has the keys of rank r - s. In backward their gradients follow them a step behind, each rank adding its
+//! part, and come home after the last step.
+
+use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
+use warpweft_kernels::attention::{self, Heads, Shape};
+use warpweft_kernels::cast;
+
+use super::columns::{self, Columns};
+use super::{Context, Sizes};
+use crate::TrainError;
+
+/// One pass round the ring.
+struct Ring<'a> {
+    context: &'a Context,
+    stream: &'a Stream,
+    sizes: &'a Sizes,
+    rank: usize,
+    ranks: usize,
+}
+
+impl<'a> Ring<'a> {
+    fn new(context: &'a Context, stream: &'a Stream, sizes: &'a Sizes) -> Self {
+        Self { context, stream, sizes, rank: context.group.rank(), ranks: context.group.world() }
+    }
+
+    fn next(&self) -> usize {
+        (self.rank + 1) % self.ranks
+    }
+
+    fn previous(&self) -> usize {
+        (self.rank + self.ranks - 1) % self.ranks
+    }
+
+    /// Whose keys are here at a step.
+    fn owner(&self, step: usize) -> usize {
+        (self.rank + self.ranks - step) % self.ranks
+    }
+
+    /// Elements of a rank's keys and values.
+    fn len(&self, owner: usize) -> usize {
+        self.sizes.batch * self.context.tokens_of(owner) * 2 * self.sizes.keys()
+    }
+
+    fn shape(&self, owner: usize) -> Shape {
+        let Sizes { batch, heads, kv_heads, head_size, .. } = *self.sizes;
+        let (queries, keys) = (self.context.local_tokens(), self.context.tokens_of(owner));
+        Shape { batch, queries, keys, heads, kv_heads, head_size }
+    }
+
+    /// What is seen of a rank's keys, and the options that then remain.
+    fn mask(&self, owner: usize) -> (Option<View<'a, u32>>, attention::Options) {
+        let options = self.sizes.options;
+        let seen = options.causal.then(|| self.context.seen[owner].as_view());
+        (seen, attention::Options { causal: false, ..options })
+    }
+
+    /// This rank's keys and values, `[B, T, 2 G D]`.
+    fn own<T: Float>(&self, qkv: View<'_, T>) -> Result<Buffer<T>, TrainError> {
+        let mut own = self.stream.device().uninitialized(self.len(self.rank))?;
+        let (row, width) = (self.sizes.row(), 2 * self.sizes.keys());
+        let from = (qkv.host()?, Columns { row, first: self.sizes.queries() });
+        columns::copy(from, (own.as_view_mut().host()?, Columns { row: width, first: 0 }), width);
+        Ok(own)
+    }
+
+    fn inputs<'b, T>(&self, qkv: View<'b, T>, here: View<'b, T>) -> [Heads<'b, T>; 3]
+    where
+        T: Float,
+    {
+        let keys = self.sizes.keys();
+        let of = |first| Heads { rows: here, row: 2 * keys, first };
+        [Heads { rows: qkv, row: self.sizes.row(), first: 0 }, of(0), of(keys)]
+    }
+
+    /// Room for what comes at the next step; none after the last.
+    fn room<T: Float>(&self, step: usize) -> Result<Buffer<T>, TrainError> {
+        let len = if step + 1 < self.ranks { self.len(self.owner(step + 1)) } else { 0 };
+        Ok(self.stream.device().uninitialized(len)?)
+    }
+}
+
+pub(super) fn forward<T: Float>(
+    context: &Context,
+    stream: &Stream,
+    sizes: &Sizes,
+    qkv: View<'_, T>,
+    y: ViewMut<'_, T>,
+    mut lse: ViewMut<'_, f32>,
+) -> Result<(), TrainError> {
+    let ring = Ring::new(context, stream, sizes);
+    lse.reborrow().fill(stream, f32::NEG_INFINITY)?;
+    let mut out = stream.device().zeros::<f32>(y.len())?;
+    let mut here = ring.own(qkv)?;
+    for step in 0..ring.ranks {
+        let owner = ring.owner(step);
+        let mut next = ring.room(step)?;
+        let computed = context.group.scope(|scope| {
+            if step + 1 < ring.ranks {
+                scope.sendrecv(&here, ring.next(), &mut next, ring.previous());
+            }
+            let (seen, options) = ring.mask(owner);
+            let inputs = ring.inputs(qkv, here.as_view());
+            let (out, lse) = (out.as_view_mut(), lse.reborrow());
+            attention::forward_onto(stream, ring.shape(owner), options, seen, inputs, out, lse)
+        })?;
+        computed?;
+        here = next;
+    }
+    Ok(cast::convert(stream, out.as_view(), y)?)
+}
+
+pub(super) fn backward<T: Float>(
+    context: &Context,
+    stream: &Stream,
+    sizes: &Sizes,
+    (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
+    dy: View<'_, T>,
+    dqkv: ViewMut<'_, T>,
+) -> Result<(), TrainError> {
+    let (ring, device) = (Ring::new(context, stream, sizes), stream.device());
+    let mut dq = device.zeros::<f32>(y.len())?;
+    let mut here = ring.own(qkv)?;
+    // The gradients that this rank added to last: dk, then dv.
+    let mut behind = device.zeros::<f32>(0)?;
+    for step in 0..ring.ranks {
+        let owner = ring.owner(step);
+        let mut next = ring.room(step)?;
+        let mut added = device.zeros::<f32>(ring.len(owner))?;
+        let mut arriving = device.uninitialized::<f32>(if step > 0 { ring.len(owner) } else { 0 })?;
+        let computed = context.group.scope(|scope| {
+            if step + 1 < ring.ranks {
+                scope.sendrecv(&here, ring.next(), &mut next, ring.previous());
+            }
+            if step > 0 {
+                scope.sendrecv(&behind, ring.next(), &mut arriving, ring.previous());
+            }
+            let (seen, options) = ring.mask(owner);
+            let inputs = ring.inputs(qkv, here.as_view());
+            let (dk, dv) = added.as_view_mut().split_at(ring.len(owner) / 2)?;
+            let (shape, saved) = (ring.shape(owner), (y, lse, dy));
+            attention::backward_onto(stream, shape, options, seen, inputs, saved, dq.as_view_mut(), dk, dv)
+        })?;
+        computed?;
+        if step > 0 {
+            let all = Columns { row: 1, first: 0 };
+            columns::add((arriving.as_view().host()?, all), (added.as_view_mut().host()?, all), 1);
+        }
+        (here, behind) = (next, added);
+    }
+    if ring.ranks > 1 {
+        let mut home = device.uninitialized(ring.len(ring.rank))?;
+        context.group.sendrecv(&behind, ring.next(), &mut home, ring.previous())?;
+        behind = home;
+    }
+    let (row, queries, keys) = (sizes.row(), sizes.queries(), sizes.keys());
+    let (to, (dk, dv)) = (dqkv.host()?, behind.as_view().host()?.split_at(behind.len() / 2));
+    for (from, width, first) in [(dq.as_view().host()?, queries, 0), (dk, keys, queries), (dv, keys, queries + keys)] {
+        columns::copy((from, Columns { row: width, first: 0 }), (&mut *to, Columns { row, first }), width);
+    }
+    Ok(())
+}
