@@ -13,7 +13,7 @@ use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 use crate::checkpoint::{Checkpoint, Saver, run_folder};
 use crate::config::{Config, Family};
 use crate::data::{DataError, Dataset};
-use crate::model::ModelShape;
+use crate::model::{ModelShape, Spread};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
@@ -102,7 +102,7 @@ impl<'a, T: Float> Run<'a, T> {
         local_ranks: usize,
         progress: Progress,
     ) -> Result<Self, TrainError> {
-        let (rank, world) = (communicator.rank(), communicator.world());
+        let rank = communicator.rank();
         if rank == 0 {
             prepare(&config.out)?;
             config.trace.as_deref().map_or(Ok(()), prepare_file)?;
@@ -112,13 +112,15 @@ impl<'a, T: Float> Run<'a, T> {
         let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
         let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };
         // The same on all ranks, of which the first has most.
-        let most = share(config.batch, world, 0).len().max(1);
+        let most = share(config.batch, config.sizes.dp, 0).len().max(1);
         let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
-        let (batch, sequence_parallel) = (config.batch, false);
+        let (batch, sequence_parallel) = (config.batch, config.sequence_parallel);
         let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel };
-        let mesh = Mesh::data(communicator.clone())?;
-        let mut trainer = Trainer::new(model_shape(config), recipe, &device, mesh)?;
+        let shape = model_shape(config);
+        let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
+        let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
+        let mut trainer = Trainer::new(shape, recipe, &device, mesh)?;
         let resumed = match &config.resume {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
@@ -199,7 +201,7 @@ impl<'a, T: Float> Run<'a, T> {
         let begun = Instant::now();
         let traced = self.config.trace.is_some() && step == self.config.steps.min(self.first_step + TRACED_STEP);
         let trace = traced.then(Trace::new);
-        let mine = share(batch, self.communicator.world(), self.communicator.rank());
+        let mine = self.trainer.recipe.share(self.trainer.mesh(), batch);
         let first = (step - 1) * batch as u64;
         part.fill(mine.len(), context, |index, ids, targets| {
             self.data.sample(self.config.seed, first + (mine.start + index) as u64, ids, targets)
@@ -257,7 +259,7 @@ impl<'a, T: Float> Run<'a, T> {
         if count == 0 {
             return Ok(None);
         }
-        let mine = share(count, self.communicator.world(), self.communicator.rank());
+        let mine = self.trainer.recipe.share(self.trainer.mesh(), count);
         part.fill(mine.len(), self.config.context, |index, ids, targets| {
             self.data.held_out_sample((mine.start + index) as u64, ids, targets)
         })?;
@@ -287,10 +289,15 @@ impl<'a, T: Float> Run<'a, T> {
     /// The trace, the last checkpoint, a sample, and the line that names the files.
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
+        // Where ranks have parts of the logits, all draw, and all draw the same.
+        let draws = self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1);
+        let text = match draws {
+            true => Some(draw(&mut self.trainer, self.config, self.data.is_bytes())?),
+            false => None,
+        };
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
         let checkpoint = self.saver.finish()?;
-        if self.config.sample > 0 {
-            let text = draw(&mut self.trainer, self.config, self.data.is_bytes())?;
+        if let Some(text) = text {
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);
         }

@@ -21,6 +21,7 @@ use crate::model::{
 use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
 use crate::parallel::check::check_together;
 use crate::parallel::gradients::{Gradients, Transfer};
+use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
 use crate::parallel::share;
@@ -350,11 +351,22 @@ impl<T: Float> Trainer<T> {
             let done = trainer.forward(Sequences { inputs: tokens, targets: &ignored }, None);
             trainer.recipe.tokens = whole;
             done?;
-            let vocab = trainer.model.shape().vocab;
-            let logits = trainer.slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
-            let last = logits.slice((tokens.len() - 1) * vocab..tokens.len() * vocab)?;
-            Ok(last.download(&trainer.stream)?.into_iter().map(T::to_f32).collect())
+            trainer.last_logits(tokens.len())
         })
+    }
+
+    /// The logits of token `tokens - 1` of the pass just done, of the whole vocabulary.
+    fn last_logits(&self, tokens: usize) -> Result<Vec<f32>, TrainError> {
+        let (vocab, tp) = (self.model.shape().vocab, self.mesh.sizes().tp);
+        let counts: Vec<usize> = (0..tp).map(|index| share(vocab, tp, index).len()).collect();
+        let own = counts[self.mesh.place().tp];
+        let logits = self.slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
+        let last = logits.slice((tokens - 1) * own..tokens * own)?.download(&self.stream)?;
+        let last: Vec<f32> = last.into_iter().map(T::to_f32).collect();
+        let Some(group) = self.mesh.groups(Axes::TENSOR)?.first().copied() else { return Ok(last) };
+        let mut all = vec![0.0; vocab];
+        group.all_gather_v(&last, &mut all, &counts)?;
+        Ok(all)
     }
 
     /// Sets the weights from f32 values, for each parameter those that this rank holds.

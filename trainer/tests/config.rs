@@ -66,6 +66,7 @@ fn the_help_states_the_defaults_that_are_used() {
             toml::Value::String(text) => text == flag.default,
             toml::Value::Integer(number) => flag.default.parse() == Ok(*number),
             toml::Value::Float(number) => flag.default.parse() == Ok(*number),
+            toml::Value::Boolean(switch) => flag.default.parse() == Ok(*switch),
             _ => false,
         };
         let worded = ["kv-heads", "warmup", "ranks"].contains(&flag.name);
@@ -182,12 +183,12 @@ fn a_launchers_world_size_and_ranks_must_agree() {
     assert_eq!(launched("", 3).unwrap().ranks, 3);
     assert!(launched("ranks 3", 3).unwrap().launched);
     says(launched("ranks 4", 3), &["ranks 4 (flag)", "WORLD_SIZE = 3", "leave --ranks out"]);
-    says(launched("dp 4", 3), &["dp 4 (flag)", "WORLD_SIZE = 3"]);
+    says(launched("dp 4", 3), &["WORLD_SIZE 3 (environment variable WORLD_SIZE) is not dp 4 (flag)", "leave --dp out"]);
     says(launched("batch 2", 3), &["ranks 3 (environment variable WORLD_SIZE)"]);
 }
 
 #[test]
-fn dp_and_ranks_are_the_same_for_now() {
+fn dp_is_what_the_other_axes_leave_of_the_ranks() {
     assert_eq!(flags("dp 4").unwrap().ranks, 4);
     assert_eq!(flags("dp 4 ranks 4").unwrap().ranks, 4);
     says(flags("dp 4 ranks 2"), &["ranks 2 (flag)", "dp 4 (flag)", "--ranks 4"]);

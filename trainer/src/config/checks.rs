@@ -1,9 +1,10 @@
 //! Checks between settings. Each finds one contradiction and says it in one sentence.
 
-use super::{Config, ConfigError, Family};
+use super::{Config, ConfigError, Family, Origin};
 
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     heads(config)?;
+    tensor(config)?;
     batch(config)?;
     schedule(config)
 }
@@ -53,17 +54,43 @@ fn heads(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn batch(config: &Config) -> Result<(), ConfigError> {
-    let (batch, ranks) = (config.batch, config.ranks);
-    if batch < ranks {
+/// Whether tensor-parallel ranks can share the heads, and have rows to share.
+fn tensor(config: &Config) -> Result<(), ConfigError> {
+    let (heads, kv_heads, tp) = (config.heads, config.kv_heads, config.sizes.tp);
+    if !heads.is_multiple_of(tp) {
+        let what = format!("{} do not divide by {}", named(config, "heads", heads), named(config, "tp", tp));
+        return contradiction(what, format!("use tp {}", divisors(heads)));
+    }
+    if !kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(kv_heads) {
         let what = format!(
-            "{} leaves ranks without a sequence at {}",
-            named(config, "batch", batch),
-            named(config, "ranks", ranks)
+            "{} can be neither shared out nor shared by {}",
+            named(config, "kv-heads", kv_heads),
+            named(config, "tp", tp)
         );
-        return contradiction(what, format!("use a batch of at least {ranks}, or at most {batch} ranks"));
+        let fits =
+            |tp: &usize| heads.is_multiple_of(*tp) && (kv_heads.is_multiple_of(*tp) || tp.is_multiple_of(kv_heads));
+        let all: Vec<_> = (1..=heads.min(256)).filter(fits).map(|tp| tp.to_string()).collect();
+        return contradiction(what, format!("use tp {}", all.join(", ")));
+    }
+    if config.sequence_parallel && tp == 1 {
+        let what = format!("{} shares rows out over one rank, {}", named(config, "sp", true), named(config, "tp", tp));
+        return contradiction(what, "give --tp too, or leave --sp out".into());
     }
     Ok(())
+}
+
+fn batch(config: &Config) -> Result<(), ConfigError> {
+    let (batch, dp) = (config.batch, config.sizes.dp);
+    if batch >= dp {
+        return Ok(());
+    }
+    let (name, origin) = if config.origin("dp") == Origin::Default { ("ranks", config.ranks) } else { ("dp", dp) };
+    let what = format!(
+        "{} leaves data-parallel ranks without a sequence at {}",
+        named(config, "batch", batch),
+        named(config, name, origin)
+    );
+    contradiction(what, format!("use a batch of at least {dp}, or at most {batch} data-parallel ranks"))
 }
 
 fn schedule(config: &Config) -> Result<(), ConfigError> {

@@ -107,13 +107,15 @@ pub static FLAGS: &[Flag] = &[
     choice("launch", &["processes", "threads"], "What a local rank is", "processes").free(),
     choice("transport", &["auto", "thread", "shm", "tcp"], "What carries the bytes between ranks", "auto").free(),
     flag("timeout", "SECONDS", "Deadline of every wait for another rank", "600").free(),
-    flag("dp", "N", "Data parallel ranks; all of them, for now", "as ranks").free(),
+    flag("dp", "N", "Data parallel ranks", "what the other axes leave of ranks").free(),
     flag("pp", "N", "Pipeline parallel ranks", "1").later(Some("1")),
     flag("cp", "N", "Context parallel ranks", "1").later(Some("1")),
-    flag("tp", "N", "Tensor parallel ranks", "1").later(Some("1")),
+    flag("tp", "N", "Tensor parallel ranks: each has heads and columns of its own", "1").later(Some("1")),
     flag("ep", "N", "Expert parallel ranks", "1").later(Some("1")),
     flag("zero", "LEVEL", "What data parallel ranks share: 1 optimizer, 2 gradients, 3 weights", "0").later(Some("0")),
-    flag("sp", "", "Sequence parallel norms", "false").switch().later(Some("false")),
+    flag("sp", "", "Share the rows of norms and residual stream out over the tensor parallel ranks", "false")
+        .switch()
+        .later(Some("false")),
     flag("schedule", "NAME", "Pipeline schedule", "").later(None),
     flag("chunks", "N", "Model chunks of a pipeline stage", "1").later(Some("1")),
     flag("recompute", "NAME", "Activations computed again in the backward pass", "none").later(Some("none")),

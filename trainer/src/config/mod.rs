@@ -3,6 +3,7 @@
 mod checks;
 mod error;
 mod flags;
+mod mesh;
 mod resolve;
 mod values;
 
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use warpweft_comm::transport::TransportKind;
 use warpweft_device::DType;
+
+use crate::parallel::mesh::Sizes;
 
 pub use error::{ConfigError, Origin};
 pub use flags::{FLAGS, Flag, Status};
@@ -61,7 +64,7 @@ pub struct Config {
     pub vocab: usize,
     /// Optimizer steps of the whole run, those before a resumption included.
     pub steps: u64,
-    /// Sequences a step over all ranks and micro-batches, at least `ranks`.
+    /// Sequences a step over all ranks and micro-batches, at least one for every data-parallel rank.
     pub batch: usize,
     /// Sequences of one micro-batch on one rank; `None` is the rank's whole share.
     pub micro_batch: Option<usize>,
@@ -89,6 +92,10 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// Ranks of the job.
     pub ranks: usize,
+    /// How they are shared out over the axes of parallelism.
+    pub sizes: Sizes,
+    /// Whether tensor-parallel ranks share out the rows between their regions.
+    pub sequence_parallel: bool,
     /// Threads of each rank; `None` divides the cores by the ranks.
     pub threads: Option<usize>,
     /// What a local rank is.

@@ -8,8 +8,9 @@ use warpweft_device::DType;
 use super::error::{ConfigError, Origin};
 use super::flags::{FLAGS, Flag, Status};
 use super::values::{self, Values};
-use super::{Config, Family, Launch, checks};
+use super::{Config, Family, Launch, checks, mesh};
 use crate::checkpoint;
+use crate::parallel::mesh::Sizes;
 
 /// The world size that a launcher's environment gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +66,8 @@ impl Config {
         if resume.is_some() {
             refuse_changes(&values, &stored)?;
         }
-        ranks_from_dp_and_launcher(&mut values, inputs.launched.as_ref())?;
-        let config = build(&values, resume, inputs.launched.is_some())?;
+        let sizes = mesh::sizes(&mut values, inputs.launched.as_ref())?;
+        let config = build(&values, resume, inputs.launched.is_some(), sizes)?;
         checks::check(&config)?;
         Ok(config)
     }
@@ -96,6 +97,10 @@ impl Config {
             ("eval-sequences", self.eval_sequences),
             ("sample", self.sample),
             ("ranks", self.ranks),
+            ("pp", self.sizes.pp),
+            ("cp", self.sizes.cp),
+            ("tp", self.sizes.tp),
+            ("ep", self.sizes.ep),
         ] {
             put(name, whole(n as u64));
         }
@@ -116,6 +121,7 @@ impl Config {
         put("lr", self.lr.into());
         put("weight-decay", self.weight_decay.into());
         put("clip", self.clip.unwrap_or(0.0).into());
+        put("sp", self.sequence_parallel.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
         put("transport", self.transport.to_string().into());
@@ -169,49 +175,6 @@ fn same(given: &str, stored: &str) -> bool {
     given == stored || number(given).is_some_and(|n| number(stored) == Some(n)) || path(given) == path(stored)
 }
 
-/// `ranks`, `dp` and a launcher's world size say the same thing: one given is enough, two must agree.
-fn ranks_from_dp_and_launcher(values: &mut Values, launched: Option<&Launched>) -> Result<(), ConfigError> {
-    let wants = "a whole number from 1 to 4096";
-    let in_range = |n: &usize| (1..=4096).contains(n);
-    let ranks: Option<usize> = values.parse("ranks", wants, in_range)?;
-    let dp: Option<usize> = values.parse("dp", wants, in_range)?;
-    // A stored or default number gives way to a flag or a launcher; two that were asked for must agree.
-    let stored = matches!(values.origin("ranks"), Origin::Checkpoint(_));
-    if let (Some(ranks), Some(dp), false) = (ranks, dp, stored)
-        && ranks != dp
-    {
-        let (a, b) = (values.origin("ranks"), values.origin("dp"));
-        return Err(ConfigError::Contradiction {
-            what: format!("ranks {ranks} ({a}) is not dp {dp} ({b}) x tp 1 x pp 1 x cp 1"),
-            fix: format!("give --ranks {dp}, or leave --dp out"),
-        });
-    }
-    let asked = if stored { dp } else { ranks.or(dp) };
-    if let Some(launched) = launched {
-        let origin = Origin::Environment(launched.variable.clone());
-        if let Some(asked) = asked.filter(|asked| *asked != launched.world) {
-            let name = if stored || ranks.is_none() { "dp" } else { "ranks" };
-            return Err(ConfigError::Contradiction {
-                what: format!(
-                    "{name} {asked} ({}) contradicts {} = {}",
-                    values.origin(name),
-                    launched.variable,
-                    launched.world
-                ),
-                fix: format!("leave --{name} out, or start {asked} ranks with the launcher"),
-            });
-        }
-        return values.layer([("ranks".into(), launched.world.to_string())], &origin);
-    }
-    match (asked, dp) {
-        (Some(asked), Some(_)) => {
-            let origin = values.origin("dp");
-            values.layer([("ranks".into(), asked.to_string())], &origin)
-        }
-        _ => Ok(()),
-    }
-}
-
 /// A size: a whole number from 1, small enough that products of a few of them are caught before they overflow.
 fn size(values: &Values, name: &'static str, default: usize) -> Result<usize, ConfigError> {
     let wants = "a whole number from 1 to 2147483647";
@@ -231,7 +194,7 @@ fn path(values: &Values, name: &'static str) -> Result<Option<PathBuf>, ConfigEr
     values.parse(name, wants, |path: &PathBuf| !path.as_os_str().is_empty())
 }
 
-fn build(values: &Values, resume: Option<PathBuf>, launched: bool) -> Result<Config, ConfigError> {
+fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes) -> Result<Config, ConfigError> {
     let steps = whole(values, "steps", 500)?;
     let heads = size(values, "heads", 4)?;
     let data = path(values, "data")?
@@ -263,7 +226,9 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool) -> Result<Con
         save_every: whole(values, "save-every", 100)?,
         sample: whole(values, "sample", 200)? as usize,
         trace: path(values, "trace")?,
-        ranks: size(values, "ranks", 2)?,
+        ranks: sizes.ranks(),
+        sizes,
+        sequence_parallel: values.choice("sp")? == Some("true"),
         threads: optional("threads")?,
         launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
         transport: values.choice("transport")?.and_then(|name| name.parse().ok()).unwrap_or_default(),
