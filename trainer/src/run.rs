@@ -15,6 +15,7 @@ use crate::config::{Config, Family};
 use crate::data::{DataError, Dataset};
 use crate::model::{ModelShape, Spread};
 use crate::optimizer::{AdamW, Schedule};
+use crate::parallel::context::Method;
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::share;
@@ -116,7 +117,8 @@ impl<'a, T: Float> Run<'a, T> {
         let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
         let (batch, sequence_parallel) = (config.batch, config.sequence_parallel);
-        let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel };
+        let context = Method::default();
+        let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel, context };
         let shape = model_shape(config);
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
@@ -290,7 +292,8 @@ impl<'a, T: Float> Run<'a, T> {
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
         // Where ranks have parts of the logits, all draw, and all draw the same.
-        let draws = self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1);
+        let draws =
+            self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1 || self.config.sizes.cp > 1);
         let text = match draws {
             true => Some(draw(&mut self.trainer, self.config, self.data.is_bytes())?),
             false => None,

@@ -20,6 +20,7 @@ use crate::model::{
 };
 use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
 use crate::parallel::check::check_together;
+use crate::parallel::context::{Context, Method};
 use crate::parallel::gradients::{Gradients, Transfer};
 use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Mesh;
@@ -47,6 +48,8 @@ pub struct Recipe {
     pub seed: u64,
     /// Whether the rows of the residual stream are shared out over the tensor-parallel ranks.
     pub sequence_parallel: bool,
+    /// How context-parallel ranks bring the parts of a sequence together.
+    pub context: Method,
 }
 
 impl Recipe {
@@ -61,6 +64,7 @@ impl Recipe {
             clip: None,
             seed: 1,
             sequence_parallel: false,
+            context: Method::Ring,
         }
     }
 
@@ -135,7 +139,8 @@ impl<T: Float> Trainer<T> {
     ///
     /// # Errors
     /// Sizes that do not fit together; no memory.
-    pub fn new(shape: ModelShape, recipe: Recipe, device: &Device, mesh: Mesh) -> Result<Self, TrainError> {
+    pub fn new(shape: ModelShape, recipe: Recipe, device: &Device, mut mesh: Mesh) -> Result<Self, TrainError> {
+        mesh.share_sequences(device, recipe.context, recipe.tokens)?;
         let spread = Spread::over(&shape, (mesh.sizes(), mesh.place()), recipe.sequence_parallel, 1, |_| 0)?;
         let model = Model::new(shape, spread)?;
         let mut account = Account::default();
@@ -289,8 +294,13 @@ impl<T: Float> Trainer<T> {
     fn forward(&mut self, sequences: Sequences<'_>, trace: Option<&Trace>) -> Result<[f64; 2], TrainError> {
         let Sequences { inputs, targets } = sequences;
         let tokens = self.recipe.tokens;
-        let positions: Vec<u32> = (0..inputs.len()).map(|row| (row % tokens) as u32).collect();
-        self.slot.load(&self.stream, inputs.len() / tokens, (inputs, &positions, targets))?;
+        let places = self.mesh.places(tokens);
+        let mine = |whole: &[u32]| -> Vec<u32> {
+            let of = |sequence: &[u32]| places.iter().map(|place| sequence[*place as usize]).collect::<Vec<_>>();
+            whole.chunks_exact(tokens).flat_map(of).collect()
+        };
+        let batch = inputs.len() / tokens;
+        self.slot.load(&self.stream, batch, (&mine(inputs), &places.repeat(batch), &mine(targets)))?;
         let Self { model, slot, work, .. } = self;
         let pass = Pass {
             stream: &self.stream,
@@ -298,7 +308,7 @@ impl<T: Float> Trainer<T> {
             mesh: &self.mesh,
             plan: &self.plan,
             batch: slot.batch,
-            tokens,
+            tokens: places.len(),
             trace,
         };
         model.forward(&model.spread().chunks[0], &pass, slot, work)?;
@@ -316,7 +326,7 @@ impl<T: Float> Trainer<T> {
             mesh: &self.mesh,
             plan: &self.plan,
             batch: slot.batch,
-            tokens: self.recipe.tokens,
+            tokens: self.mesh.places(self.recipe.tokens).len(),
             trace,
         };
         let chunk = &model.spread().chunks[0];
@@ -345,13 +355,25 @@ impl<T: Float> Trainer<T> {
     /// # Errors
     /// A token outside the vocabulary; more tokens than the context.
     pub(crate) fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrainError> {
-        let ignored = vec![IGNORE; tokens.len()];
+        // Parts of a sequence are those of a whole one; what stands behind a token does not reach it.
+        let whole = self.mesh.sequence().map_or(tokens.len(), |_| self.recipe.tokens);
+        let mut inputs = tokens.to_vec();
+        inputs.resize(whole, 0);
+        let ignored = vec![IGNORE; whole];
         self.on_pool(|trainer| {
-            let whole = std::mem::replace(&mut trainer.recipe.tokens, tokens.len());
-            let done = trainer.forward(Sequences { inputs: tokens, targets: &ignored }, None);
-            trainer.recipe.tokens = whole;
+            let usual = std::mem::replace(&mut trainer.recipe.tokens, whole);
+            let done = trainer.forward(Sequences { inputs: &inputs, targets: &ignored }, None);
+            trainer.recipe.tokens = usual;
             done?;
-            trainer.last_logits(tokens.len())
+            let places = trainer.mesh.places(whole);
+            let mut logits = match places.iter().position(|place| *place as usize + 1 == tokens.len()) {
+                Some(row) => trainer.last_logits(row + 1)?,
+                None => vec![0.0; trainer.model.shape().vocab],
+            };
+            if trainer.mesh.sequence().is_some() {
+                trainer.mesh.context().all_reduce(&mut logits, Op::Sum)?;
+            }
+            Ok(logits)
         })
     }
 
@@ -452,7 +474,7 @@ fn room(shape: &ModelShape, recipe: &Recipe, mesh: &Mesh) -> Result<Room, TrainE
             return Err(ShapeError::Zero { what }.into());
         }
     }
-    let rows = micro_batch.saturating_mul(tokens);
+    let rows = micro_batch.saturating_mul(mesh.sequence().map_or(tokens, Context::most_tokens));
     // The widest row of activations, so that no size computed from here on overflows.
     let widest = [shape.vocab, shape.hidden.saturating_mul(2), shape.channels.saturating_mul(3)].into_iter().max();
     let count = rows.saturating_mul(widest.unwrap_or(1));

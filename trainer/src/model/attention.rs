@@ -1,5 +1,5 @@
 //! Causal self-attention over packed rows of queries, keys and values: the layer between two linear ones, without
-//! weights of its own. A tensor-parallel rank has some of the heads.
+//! weights of its own. A tensor-parallel rank has some of the heads, a context-parallel one some of the tokens.
 
 use warpweft_device::{Float, View, ViewMut};
 use warpweft_kernels::{attention, rope};
@@ -8,6 +8,7 @@ use crate::TrainError;
 use crate::model::pass::Pass;
 use crate::model::shape::{Architecture, ModelShape};
 use crate::model::spread::Spread;
+use crate::parallel::context;
 
 /// Causal attention with `heads` query heads over `kv_heads` key/value heads, after RoPE where the model has it.
 #[derive(Clone, Debug)]
@@ -47,11 +48,36 @@ impl Attention {
         attention::Options { causal: true, scale: None }
     }
 
-    /// `y` `[M, H D]` from the packed rows `[M, (H + 2G) D]`, which are rotated in place and must be kept so; `lse` is
-    /// `[B, H, T]`.
+    /// This rank's sizes, where the tokens of a sequence are shared out.
+    fn sizes<T>(&self, pass: &Pass<'_, T>) -> context::Sizes {
+        let (heads, kv_heads, head_size) = (self.heads, self.kv_heads, self.head_size);
+        context::Sizes { batch: pass.batch, heads, kv_heads, head_size, options: Self::options() }
+    }
+
+    /// Elements of the LSE of a pass.
+    pub fn lse_len<T>(&self, pass: &Pass<'_, T>) -> usize {
+        match pass.mesh.sequence() {
+            Some(context) => context.lse_len(pass.batch, self.heads),
+            None => pass.rows() * self.heads,
+        }
+    }
+
+    /// Turns queries and keys by their tokens' positions, or back.
+    fn rotate<T: Float>(&self, pass: &Pass<'_, T>, back: bool, rows: ViewMut<'_, T>) -> Result<(), TrainError> {
+        if !self.rotates {
+            return Ok(());
+        }
+        let places = pass.mesh.sequence().map(|context| context.positions().repeat(pass.batch));
+        let places = places.as_ref().map(|places| View::from_host(pass.stream.device(), places)).transpose()?;
+        let turn = if back { rope::backward } else { rope::forward };
+        Ok(turn(pass.stream, self.rotated(pass), rope::Options::default(), places, rows)?)
+    }
+
+    /// `y` `[M, H D]` from the packed rows `[M, (H + 2G) D]`, which are rotated in place and must be kept so; `lse` has
+    /// [`lse_len`](Self::lse_len) elements.
     ///
     /// # Errors
-    /// Regions that do not have the layer's shape.
+    /// Regions that do not have the layer's shape; a failed operation among the ranks.
     pub fn forward<T: Float>(
         &self,
         pass: &Pass<'_, T>,
@@ -59,8 +85,9 @@ impl Attention {
         y: ViewMut<'_, T>,
         lse: ViewMut<'_, f32>,
     ) -> Result<(), TrainError> {
-        if self.rotates {
-            rope::forward(pass.stream, self.rotated(pass), rope::Options::default(), None, qkv.reborrow())?;
+        self.rotate(pass, false, qkv.reborrow())?;
+        if let Some(context) = pass.mesh.sequence() {
+            return context.forward(pass.stream, &self.sizes(pass), qkv.as_view(), y, lse);
         }
         let (shape, options) = (self.shape(pass), Self::options());
         Ok(attention::forward_packed(pass.stream, shape, options, qkv.as_view(), y, lse)?)
@@ -69,7 +96,7 @@ impl Attention {
     /// The error of the packed rows, from the rows and results that `forward` left and the error of its result.
     ///
     /// # Errors
-    /// Regions that do not have the layer's shape.
+    /// As [`forward`](Self::forward).
     pub fn backward_input<T: Float>(
         &self,
         pass: &Pass<'_, T>,
@@ -77,11 +104,12 @@ impl Attention {
         dy: View<'_, T>,
         mut dqkv: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let (shape, options) = (self.shape(pass), Self::options());
-        attention::backward_packed(pass.stream, shape, options, qkv, y, lse, dy, dqkv.reborrow())?;
-        if self.rotates {
-            rope::backward(pass.stream, self.rotated(pass), rope::Options::default(), None, dqkv)?;
+        if let Some(context) = pass.mesh.sequence() {
+            context.backward(pass.stream, &self.sizes(pass), (qkv, y, lse), dy, dqkv.reborrow())?;
+        } else {
+            let (shape, options) = (self.shape(pass), Self::options());
+            attention::backward_packed(pass.stream, shape, options, qkv, y, lse, dy, dqkv.reborrow())?;
         }
-        Ok(())
+        self.rotate(pass, true, dqkv)
     }
 }

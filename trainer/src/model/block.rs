@@ -185,7 +185,7 @@ impl Block {
         let normed = tensor::enter(pass, attention.enter, normed, channels, &mut work.whole)?;
         self.qkv.forward(pass, normed, None, None, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?)?;
         let attended = pass.of_mut(&mut kept.attended, self.projection.inputs())?;
-        let lse = pass.of_mut(&mut kept.lse, self.attention.heads())?;
+        let lse = kept.lse.view_mut(..self.attention.lse_len(pass))?;
         self.attention.forward(pass, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?, attended, lse)?;
         let attended = pass.of(&kept.attended, self.projection.inputs())?;
         leave(pass, attention, &self.projection, attended, x, &mut work.summand, &mut kept.middle)?;
@@ -236,7 +236,7 @@ impl Block {
         let width = self.projection.inputs();
         self.projection.backward_input(pass, dmiddle, Write::Set, pass.of_mut(&mut work.inner, width)?)?;
         let (qkv, attended) = (pass.of(&kept.qkv, self.qkv.outputs())?, pass.of(&kept.attended, width)?);
-        let results = (qkv, attended, pass.of(&kept.lse, self.attention.heads())?);
+        let results = (qkv, attended, kept.lse.view(..self.attention.lse_len(pass))?);
         let dqkv = pass.of_mut(&mut errors.qkv, self.qkv.outputs())?;
         self.attention.backward_input(pass, results, pass.of(&work.inner, width)?, dqkv)?;
         let dqkv = pass.of(&errors.qkv, self.qkv.outputs())?;

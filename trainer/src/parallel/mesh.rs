@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use warpweft_comm::{CommError, Communicator};
 
+use crate::parallel::context::{Context, Method};
 use crate::parallel::layout::{Axes, Axis};
 
 /// Ranks of each axis.
@@ -124,6 +125,8 @@ pub struct Mesh {
     /// Groups that tensors are communicated over, by their axes.
     groups: Vec<(Axes, Arc<Communicator>)>,
     context: Arc<Communicator>,
+    /// This rank's part of every sequence, where it has not all of it.
+    sequence: Option<Context>,
 }
 
 impl Mesh {
@@ -136,7 +139,15 @@ impl Mesh {
     pub fn new(world: Arc<Communicator>, sizes: Sizes, kv: usize) -> Result<Self, crate::TrainError> {
         sizes.check(world.world())?;
         let place = sizes.place(world.rank());
-        let mut mesh = Self { sizes, place, kv, world, groups: Vec::new(), context: Arc::new(Communicator::alone()) };
+        let mut mesh = Self {
+            sizes,
+            place,
+            kv,
+            world,
+            groups: Vec::new(),
+            context: Arc::new(Communicator::alone()),
+            sequence: None,
+        };
         let Sizes { pp, dp, cp, tp, ep } = sizes;
         let data = sizes.data_rank(place);
         let (edp, ends) = (dp * cp / ep, if pp > 1 { 2 } else { 1 });
@@ -206,6 +217,33 @@ impl Mesh {
     /// The ranks that have the other parts of this rank's sequences.
     pub fn context(&self) -> &Arc<Communicator> {
         &self.context
+    }
+
+    /// Shares sequences of `tokens` tokens out over the context-parallel ranks, where there are several.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn share_sequences(
+        &mut self,
+        device: &warpweft_device::Device,
+        method: Method,
+        tokens: usize,
+    ) -> Result<(), crate::TrainError> {
+        self.sequence = match self.sizes.cp {
+            1 => None,
+            _ => Some(Context::new(device, self.context.clone(), method, tokens)?),
+        };
+        Ok(())
+    }
+
+    /// This rank's part of every sequence, where it has not all of it.
+    pub fn sequence(&self) -> Option<&Context> {
+        self.sequence.as_ref()
+    }
+
+    /// The places of this rank's tokens in a sequence of `tokens` tokens.
+    pub fn places(&self, tokens: usize) -> Vec<u32> {
+        self.sequence.as_ref().map_or_else(|| (0..tokens as u32).collect(), Context::positions)
     }
 
     /// Ranks along one axis of layouts, as this rank sees them: the ends of a pipeline are no axis for its middle.

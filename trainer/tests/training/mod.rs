@@ -6,6 +6,7 @@ use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
 use warpweft_trainer::model::{IGNORE, ModelShape, Spread};
 use warpweft_trainer::optimizer::Schedule;
+use warpweft_trainer::parallel::context::Method;
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
 use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
@@ -25,6 +26,8 @@ pub(crate) struct Training {
     pub(crate) sizes: Sizes,
     /// Whether tensor-parallel ranks share out the rows of the residual stream.
     pub(crate) sequence_parallel: bool,
+    /// How context-parallel ranks bring the parts of a sequence together.
+    pub(crate) context: Method,
 }
 
 /// What a rank saw: loss and norm of each step, and the weights at the end.
@@ -38,8 +41,9 @@ pub(crate) struct Seen {
 impl Training {
     /// A training of this model on one rank in one micro-batch.
     pub(crate) fn of(shape: ModelShape, batch: usize, steps: u64) -> Self {
-        let (threads, ragged, sequence_parallel) = (1, false, false);
-        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes: Sizes::ONE, sequence_parallel }
+        let (threads, ragged, sequence_parallel, context) = (1, false, false, Method::Ring);
+        let sizes = Sizes::ONE;
+        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes, sequence_parallel, context }
     }
 
     /// Trains on `dp` times the other ranks; gives what each saw.
@@ -53,7 +57,7 @@ impl Training {
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
         let micro_batch = self.micro_batch;
         let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
-        let recipe = Recipe { sequence_parallel: self.sequence_parallel, ..recipe };
+        let recipe = Recipe { sequence_parallel: self.sequence_parallel, context: self.context, ..recipe };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
         let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");

@@ -131,6 +131,11 @@ impl Context {
         self.tokens_of(self.group.rank())
     }
 
+    /// The most tokens of a sequence that a rank has.
+    pub fn most_tokens(&self) -> usize {
+        (0..self.group.world()).map(|rank| self.tokens_of(rank)).max().unwrap_or(0)
+    }
+
     /// Elements of the LSE that a forward pass leaves for its backward pass.
     pub fn lse_len(&self, batch: usize, heads: usize) -> usize {
         match self.method {
