@@ -2,7 +2,7 @@
 //!
 //! The ISA gives bounds, not values. Here a function is evaluated in f64, with an error of about 2^-52 of the result, and
 //! rounded once: that is the correctly rounded result unless the true one is within that error of the middle of two
-//! neighbours. `tests/numerics/approx.rs` looks at all inputs; the six where it is not are listed ([`mended`]). The adversary moves the result by a seeded amount within
+//! neighbours. `tests/numerics/approx.rs` looks at all inputs; the eight where it is not are listed (`mended`). The adversary moves the result by a seeded amount within
 //! the ISA's bound ([`Moved`](crate::numerics::Approx::Adversary)).
 //!
 //! The evaluations have no branches and call nothing, so that a loop over lanes becomes vector code; nor do they use fused
