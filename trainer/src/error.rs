@@ -66,6 +66,22 @@ pub enum TrainError {
         /// The unit's number.
         unit: usize,
     },
+    /// Weights used before they were gathered from the ranks that share them out.
+    #[error("unit {unit} of the parameters is not gathered, or is on its way")]
+    NotGathered {
+        /// The unit's number.
+        unit: usize,
+    },
+    /// As many values as a unit does not have.
+    #[error("{given} values for unit {unit} of the parameters, which has {elements} elements on this rank")]
+    Values {
+        /// The unit's number.
+        unit: usize,
+        /// Values given.
+        given: usize,
+        /// Elements that the rank holds.
+        elements: usize,
+    },
     /// A gradient bucket used while it was not this rank's to use.
     #[error("gradient bucket {bucket} is being summed, is not summed yet, or was lost in a failed reduction")]
     Bucket {

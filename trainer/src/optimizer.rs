@@ -3,15 +3,18 @@
 //! Matrices decay, vectors (biases, norms) do not. A bf16 model keeps f32 master weights here: the update is done on
 //! them, and the weights of the forward pass are their rounding.
 
-use warpweft_device::{Buffer, Float, Stream};
+use std::ops::Range;
+
+use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
 use warpweft_kernels::adamw;
 
 use crate::TrainError;
 use crate::checkpoint::{Tensor, Tensors};
 use crate::memory::{Allocator, Class};
-use crate::model::{Table, UnitId};
+use crate::model::{Table, Unit, UnitId};
 use crate::parallel::gradients::Gradients;
-use crate::parallel::weights::{Weights, set_unit};
+use crate::parallel::weights::Weights;
+use crate::parallel::zero::{Sharding, overlap};
 
 /// What stays the same over a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +67,8 @@ pub struct Optimizer {
 
 /// One unit's.
 struct State {
+    /// The part of the unit's elements that it is for.
+    mine: Range<usize>,
     m: Buffer<f32>,
     v: Buffer<f32>,
     master: Option<Buffer<f32>>,
@@ -81,26 +86,37 @@ pub struct Update {
 }
 
 impl Optimizer {
-    /// Zero moments for what this rank holds of `table`; with `master`, room for f32 weights too.
+    /// Zero moments for this rank's parts of `table`; with `master`, room for f32 weights too.
     ///
     /// # Errors
     /// No memory for them.
-    pub fn new(table: &Table, options: AdamW, master: bool, allocator: &mut Allocator<'_>) -> Result<Self, TrainError> {
-        let units = table.units().iter().map(|unit| {
-            let mut zeros = || allocator.zeros(Class::Optimizer, unit.elements);
-            Ok(match unit.here {
-                true => Some(State { m: zeros()?, v: zeros()?, master: if master { Some(zeros()?) } else { None } }),
-                false => None,
-            })
-        });
-        Ok(Self { options, units: units.collect::<Result<_, TrainError>>()? })
+    pub fn new(
+        table: &Table,
+        sharding: &Sharding,
+        options: AdamW,
+        master: bool,
+        allocator: &mut Allocator<'_>,
+    ) -> Result<Self, TrainError> {
+        let mut units = Vec::with_capacity(table.units().len());
+        for (index, unit) in table.units().iter().enumerate() {
+            if !unit.here {
+                units.push(None);
+                continue;
+            }
+            let mine = sharding.of(UnitId(index))?.mine.clone();
+            let mut zeros = || allocator.zeros(Class::Optimizer, mine.len());
+            let (m, v, master) = (zeros()?, zeros()?, if master { Some(zeros()?) } else { None });
+            units.push(Some(State { mine, m, v, master }));
+        }
+        Ok(Self { options, units })
     }
 
     fn state(&self, unit: UnitId) -> Result<&State, TrainError> {
         self.units[unit.0].as_ref().ok_or(TrainError::NotHere { unit: unit.0 })
     }
 
-    /// Sets the weights of a unit from f32 values: the master weights where there are some, the model's in any case.
+    /// Sets the weights of a unit from f32 values of the whole of it: the master weights where there are some, the model's
+    /// in any case.
     ///
     /// # Errors
     /// A length that is not the unit's.
@@ -111,14 +127,15 @@ impl Optimizer {
         values: &[f32],
         weights: &mut Weights<T>,
     ) -> Result<(), TrainError> {
+        weights.set_unit(stream, unit, values)?;
         let state = self.units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
         if let Some(master) = &mut state.master {
-            master.as_view_mut().copy_from_host(stream, values)?;
+            master.as_view_mut().copy_from_host(stream, &values[state.mine.clone()])?;
         }
-        set_unit(stream, values, weights.unit_mut(unit)?)
+        Ok(())
     }
 
-    /// One update of all weights.
+    /// One update of all weights: of this rank's parts, from which the whole units are put together again meanwhile.
     ///
     /// # Errors
     /// Gradients that are not summed.
@@ -135,29 +152,19 @@ impl Optimizer {
         let options = adamw::Options { lr, beta1, beta2, eps, weight_decay, step, grad_scale };
         for (id, unit) in table.units_here() {
             let state = self.units[id.0].as_mut().ok_or(TrainError::NotHere { unit: id.0 })?;
-            let (mut param, mut m, mut v) = (weights.unit_mut(id)?, state.m.as_view_mut(), state.v.as_view_mut());
-            let mut masters = state.master.as_mut().map(|master| master.as_view_mut());
-            let mut tensors = Vec::with_capacity(unit.parameters.len());
-            for id in unit.ids() {
-                let parameter = table.get(id);
-                let len = parameter.len();
-                let master = match masters.take() {
-                    Some(rest) => {
-                        let (own, rest) = rest.split_at(len)?;
-                        masters = Some(rest);
-                        Some(own)
-                    }
-                    None => None,
-                };
-                let ((own, rest), (first, m_rest), (second, v_rest)) =
-                    (param.split_at(len)?, m.split_at(len)?, v.split_at(len)?);
-                (param, m, v) = (rest, m_rest, v_rest);
-                let (grad, decay) = (gradients.summed_of(id)?, parameter.decays());
-                tensors.push(adamw::Tensor { param: own, master, grad, m: first, v: second, decay });
-            }
-            adamw::step(stream, options, &mut tensors)?;
+            state.step(stream, options, table, unit, weights.part_mut(id)?, gradients)?;
+            weights.updated(id)?;
         }
         Ok(())
+    }
+
+    /// What this rank has of a unit's state, by kind: its part of the unit's elements, in their order.
+    ///
+    /// # Errors
+    /// A unit of another stage.
+    pub fn parts(&self, unit: UnitId) -> Result<impl Iterator<Item = (&'static str, View<'_, f32>)>, TrainError> {
+        let state = self.state(unit)?;
+        Ok(KINDS.into_iter().filter_map(|kind| Some((kind.name(), kind.of(state)?.as_view()))))
     }
 
     /// The state as tensors of a checkpoint, by kind and parameter.
@@ -193,6 +200,42 @@ impl Optimizer {
             }
         }
         Ok(tensors.expect_only(names.iter().map(String::as_str))?)
+    }
+}
+
+impl State {
+    /// One update of this rank's part of a unit, which may begin and end inside a parameter.
+    fn step<T: Float>(
+        &mut self,
+        stream: &Stream,
+        options: adamw::Options,
+        table: &Table,
+        unit: &Unit,
+        mut param: ViewMut<'_, T>,
+        gradients: &Gradients,
+    ) -> Result<(), TrainError> {
+        let (mut m, mut v) = (self.m.as_view_mut(), self.v.as_view_mut());
+        let mut masters = self.master.as_mut().map(|master| master.as_view_mut());
+        let mut tensors = Vec::with_capacity(unit.parameters.len());
+        for id in unit.ids() {
+            let parameter = table.get(id);
+            let Some((within, _)) = overlap(&self.mine, &parameter.range()) else { continue };
+            let len = within.len();
+            let master = match masters.take() {
+                Some(rest) => {
+                    let (own, rest) = rest.split_at(len)?;
+                    masters = Some(rest);
+                    Some(own)
+                }
+                None => None,
+            };
+            let ((own, rest), (first, m_rest), (second, v_rest)) =
+                (param.split_at(len)?, m.split_at(len)?, v.split_at(len)?);
+            (param, m, v) = (rest, m_rest, v_rest);
+            let (grad, decay) = (gradients.summed_of(id)?, parameter.decays());
+            tensors.push(adamw::Tensor { param: own, master, grad, m: first, v: second, decay });
+        }
+        Ok(adamw::step(stream, options, &mut tensors)?)
     }
 }
 

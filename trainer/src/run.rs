@@ -19,6 +19,7 @@ use crate::parallel::context::Method;
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::share;
+use crate::parallel::zero::Zero;
 use crate::report::trace::{self, Trace, Track};
 use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
@@ -116,9 +117,19 @@ impl<'a, T: Float> Run<'a, T> {
         let most = share(config.batch, config.sizes.dp, 0).len().max(1);
         let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
-        let (batch, sequence_parallel) = (config.batch, config.sequence_parallel);
+        let (batch, sequence_parallel, zero) = (config.batch, config.sequence_parallel, Zero::NONE);
         let context = Method::default();
-        let recipe = Recipe { tokens, batch, micro_batch, adamw, schedule, clip, seed, sequence_parallel, context };
+        let recipe = Recipe {
+            zero,
+            context,
+            adamw,
+            clip,
+            seed,
+            sequence_parallel,
+            schedule,
+            micro_batch,
+            ..Recipe::new(tokens, batch)
+        };
         let shape = model_shape(config);
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;

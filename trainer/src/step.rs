@@ -15,8 +15,8 @@ use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Snapshot};
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{
-    IGNORE, Model, ModelShape, Pass, Room, ShapeError, Slot, Spread, TensorId, Weights as Then, Work, from_tensors,
-    to_tensors,
+    IGNORE, MicroBatch, Model, ModelShape, Room, ShapeError, Slot, Spread, TensorId, Weights as Then, Work,
+    from_tensors, to_tensors,
 };
 use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
 use crate::parallel::check::check_together;
@@ -27,6 +27,7 @@ use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
 use crate::parallel::share;
 use crate::parallel::weights::{Weights, initial_units};
+use crate::parallel::zero::{Sharding, Zero};
 use crate::report::trace::{Trace, Track};
 
 /// What a training does at each step, besides the model.
@@ -50,6 +51,8 @@ pub struct Recipe {
     pub sequence_parallel: bool,
     /// How context-parallel ranks bring the parts of a sequence together.
     pub context: Method,
+    /// What data ranks share out of weights, gradients and the optimizer's state.
+    pub zero: Zero,
 }
 
 impl Recipe {
@@ -65,6 +68,7 @@ impl Recipe {
             seed: 1,
             sequence_parallel: false,
             context: Method::Ring,
+            zero: Zero::NONE,
         }
     }
 
@@ -146,15 +150,20 @@ impl<T: Float> Trainer<T> {
         let mut account = Account::default();
         let mut allocator = Allocator { device, account: &mut account };
         let room = room(&shape, &recipe, &mesh)?;
+        let mesh = match recipe.zero {
+            Zero { stage: 1.., shards: Some(shards) } => mesh.sharded(shards)?,
+            _ => mesh,
+        };
         let table = model.table();
         let stream = device.stream();
-        let plan = Plan::derive(table, &mesh, recipe.sequence_parallel)?;
+        let plan = Plan::derive(table, &mesh, recipe.sequence_parallel, recipe.zero)?;
         plan.check(table, &mesh).map_err(Box::new)?;
-        check_together(&plan, table, &mesh)?;
-        let mut weights = Weights::zeros(table, &mut allocator)?;
-        let gradients = Gradients::new(table, &mesh, &plan, &mut allocator)?;
+        let sharding = Sharding::new(table, &mesh, &plan, recipe.zero)?;
+        check_together(&plan, table, &sharding, &mesh)?;
+        let mut weights = Weights::zeros(table, &sharding, &mut allocator)?;
+        let gradients = Gradients::new(table, &mesh, &plan, &sharding, &mut allocator)?;
         let master = size_of::<T>() < size_of::<f32>();
-        let mut optimizer = Optimizer::new(table, recipe.adamw, master, &mut allocator)?;
+        let mut optimizer = Optimizer::new(table, &sharding, recipe.adamw, master, &mut allocator)?;
         let slot = model.slot(&model.spread().chunks[0], room, false, &mut allocator)?;
         let work = model.work(room, &mut allocator)?;
         let error = allocator.zeros(Class::Errors, room.stream_rows * shape.channels)?;
@@ -226,16 +235,19 @@ impl<T: Float> Trainer<T> {
         let (mut forward, mut backward) = (Duration::ZERO, Duration::ZERO);
         let mut sum = [0.0f64; 2];
         let scale = 1.0 / valid.max(1) as f64;
+        let first = self.recipe.share(&self.mesh, self.recipe.batch).start as u64;
         for index in 0..count {
-            let [loss, tokens] = self.forward(sequences.micro_batch(&self.recipe, index), trace)?;
+            let first = first + (index * self.recipe.micro_batch) as u64;
+            let [loss, tokens] = self.forward(first, sequences.micro_batch(&self.recipe, index), trace)?;
             sum = [sum[0] + loss, sum[1] + tokens];
             forward += clock.lap();
-            self.backward(scale as f32, trace)?;
+            self.backward(first, scale as f32, trace)?;
             backward += clock.lap();
         }
         let mut transfers = self.gradients.finish()?;
+        let squares = self.gradients.sum_of_squares(&self.stream, self.model.table(), &self.plan)?;
         let started = Instant::now();
-        let [loss, tokens, squares] = self.total([sum[0], sum[1], self.sum_of_squares()?])?;
+        let [loss, tokens, squares] = self.total([sum[0], sum[1], squares])?;
         let exposed = clock.lap();
         if self.mesh.world().world() > 1 {
             transfers.push(Transfer { unit: None, bytes: size_of_val(&sum), started, finished: clock.0 });
@@ -263,17 +275,6 @@ impl<T: Float> Trainer<T> {
         Ok(StepReport { step, loss, tokens: valid, grad_norm, lr, forward, backward, exposed, optimizer, transfers })
     }
 
-    /// Sum of squares of the gradients that this rank counts: over all ranks, each element counts once.
-    fn sum_of_squares(&self) -> Result<f64, TrainError> {
-        let mut counted = Vec::new();
-        for (id, _) in self.model.table().iter_here() {
-            if self.plan.parameters[id.0].counted {
-                counted.push(self.gradients.summed_of(id)?);
-            }
-        }
-        Ok(norm::sum_of_squares(&self.stream, &counted)?)
-    }
-
     /// Whether these are whole sequences, with a target for each of their tokens.
     fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
         let tokens = self.recipe.tokens;
@@ -291,7 +292,12 @@ impl<T: Float> Trainer<T> {
 
     /// Goes forward over one micro-batch: sum of the losses, and of the targets that count, on the one rank that counts
     /// them.
-    fn forward(&mut self, sequences: Sequences<'_>, trace: Option<&Trace>) -> Result<[f64; 2], TrainError> {
+    fn forward(
+        &mut self,
+        first_sample: u64,
+        sequences: Sequences<'_>,
+        trace: Option<&Trace>,
+    ) -> Result<[f64; 2], TrainError> {
         let Sequences { inputs, targets } = sequences;
         let tokens = self.recipe.tokens;
         let places = self.mesh.places(tokens);
@@ -301,36 +307,22 @@ impl<T: Float> Trainer<T> {
         };
         let batch = inputs.len() / tokens;
         self.slot.load(&self.stream, batch, (&mine(inputs), &places.repeat(batch), &mine(targets)))?;
-        let Self { model, slot, work, .. } = self;
-        let pass = Pass {
-            stream: &self.stream,
-            weights: &self.weights,
-            mesh: &self.mesh,
-            plan: &self.plan,
-            batch: slot.batch,
-            tokens: places.len(),
-            trace,
-        };
-        model.forward(&model.spread().chunks[0], &pass, slot, work)?;
-        let sum = model.loss(&pass, slot)?;
+        let Self { model, slot, work, weights, stream, mesh, plan, .. } = self;
+        let (batch, tokens) = (slot.batch, places.len());
+        let micro = MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace };
+        model.forward(&model.spread().chunks[0], &micro, weights, slot, work)?;
+        let sum = model.loss(&micro, weights, slot)?;
         let counted = f64::from(u8::from(self.mesh.place().tp == 0));
         Ok([counted * sum.loss, counted * sum.count as f64])
     }
 
     /// Goes back over the micro-batch that went forward last.
-    fn backward(&mut self, scale: f32, trace: Option<&Trace>) -> Result<(), TrainError> {
-        let Self { model, slot, work, error, .. } = self;
-        let pass = Pass {
-            stream: &self.stream,
-            weights: &self.weights,
-            mesh: &self.mesh,
-            plan: &self.plan,
-            batch: slot.batch,
-            tokens: self.mesh.places(self.recipe.tokens).len(),
-            trace,
-        };
+    fn backward(&mut self, first_sample: u64, scale: f32, trace: Option<&Trace>) -> Result<(), TrainError> {
+        let Self { model, slot, work, error, weights, gradients, stream, mesh, plan, recipe, .. } = self;
+        let (batch, tokens) = (slot.batch, mesh.places(recipe.tokens).len());
+        let micro = MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace };
         let chunk = &model.spread().chunks[0];
-        model.backward(chunk, &pass, scale, slot, work, error, Then::Now(&mut self.gradients))
+        model.backward(chunk, &micro, weights, scale, slot, work, error, Then::Now(gradients))
     }
 
     /// Mean loss over `count` sequences that the ranks share out among them; nothing is learnt from them.
@@ -342,7 +334,7 @@ impl<T: Float> Trainer<T> {
         self.on_pool(|trainer| {
             let mut sum = [0.0f64; 2];
             for index in 0..trainer.recipe.micro_batches(&trainer.mesh, count) {
-                let [loss, tokens] = trainer.forward(sequences.micro_batch(&trainer.recipe, index), None)?;
+                let [loss, tokens] = trainer.forward(0, sequences.micro_batch(&trainer.recipe, index), None)?;
                 sum = [sum[0] + loss, sum[1] + tokens];
             }
             let [loss, tokens] = trainer.total(sum)?;
@@ -362,7 +354,7 @@ impl<T: Float> Trainer<T> {
         let ignored = vec![IGNORE; whole];
         self.on_pool(|trainer| {
             let usual = std::mem::replace(&mut trainer.recipe.tokens, whole);
-            let done = trainer.forward(Sequences { inputs: &inputs, targets: &ignored }, None);
+            let done = trainer.forward(0, Sequences { inputs: &inputs, targets: &ignored }, None);
             trainer.recipe.tokens = usual;
             done?;
             let places = trainer.mesh.places(whole);
@@ -429,6 +421,14 @@ impl<T: Float> Trainer<T> {
         self.optimizer.read_tensors(table, &checkpoint.optimizer)?;
         self.steps = checkpoint.step;
         Ok(())
+    }
+
+    /// Waits until no weights are on their way from the last update.
+    ///
+    /// # Errors
+    /// A peer that died.
+    pub fn settle(&mut self) -> Result<(), TrainError> {
+        self.weights.settle()
     }
 
     /// The bytes that it holds and held, by class.

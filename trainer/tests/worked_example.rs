@@ -11,6 +11,7 @@ use warpweft_trainer::parallel::gradients::Gradients;
 use warpweft_trainer::parallel::mesh::Mesh;
 use warpweft_trainer::parallel::plan::Plan;
 use warpweft_trainer::parallel::weights::Weights;
+use warpweft_trainer::parallel::zero::{Sharding, Zero};
 
 #[test]
 fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,16 +25,17 @@ fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std
     let mut account = Account::default();
     let mut allocator = Allocator { device: &device, account: &mut account };
     let mesh = Mesh::alone()?;
-    let plan = Plan::derive(&table, &mesh, false)?;
-    let mut weights = Weights::<f32>::zeros(&table, &mut allocator)?;
+    let plan = Plan::derive(&table, &mesh, false, Zero::NONE)?;
+    let sharding = Sharding::new(&table, &mesh, &plan, Zero::NONE)?;
+    let mut weights = Weights::<f32>::zeros(&table, &sharding, &mut allocator)?;
     weights.view_mut(ids[0])?.fill(&stream, 2.0)?;
     weights.view_mut(ids[1])?.fill(&stream, 3.0)?;
-    let mut gradients = Gradients::new(&table, &mesh, &plan, &mut allocator)?;
+    let mut gradients = Gradients::new(&table, &mesh, &plan, &sharding, &mut allocator)?;
 
     let x = device.upload(&[1.0f32])?;
     let [mut z1, mut a1, mut z2]: [Buffer<f32>; 3] = [device.zeros(1)?, device.zeros(1)?, device.zeros(1)?];
     let (plan, weights) = (&plan, &weights);
-    let pass = Pass { stream: &stream, weights, mesh: &mesh, plan, batch: 1, tokens: 1, trace: None };
+    let pass = Pass { stream: &stream, weights, mesh: &mesh, plan, batch: 1, tokens: 1, skipped: 0, trace: None };
     first.forward(&pass, x.as_view(), Some(z1.as_view_mut()), None, a1.as_view_mut())?;
     second.forward(&pass, a1.as_view(), None, None, z2.as_view_mut())?;
     let value = |buffer: &Buffer<f32>| Ok::<f32, warpweft_device::DeviceError>(buffer.as_view().host()?[0]);

@@ -307,6 +307,18 @@ impl Communicator {
         self.start(buffer, move |shared, buffer| shared.reduce_scatter(None, buffer.region_mut().host()?, None, op))
     }
 
+    /// [`reduce_scatter_v_in_place`](Self::reduce_scatter_v_in_place) under way.
+    pub fn start_reduce_scatter_v_in_place<T: Element, B: OwnedRegion<T>>(
+        &self,
+        buffer: B,
+        counts: Vec<usize>,
+        op: Op,
+    ) -> Pending<B> {
+        self.start(buffer, move |shared, buffer| {
+            shared.reduce_scatter(None, buffer.region_mut().host()?, Some(&counts), op)
+        })
+    }
+
     /// [`all_gather`](Self::all_gather) under way.
     pub fn start_all_gather<T: Element, A: OwnedRegion<T>, B: OwnedRegion<T>>(
         &self,
@@ -321,6 +333,15 @@ impl Communicator {
     /// [`all_gather_in_place`](Self::all_gather_in_place) under way.
     pub fn start_all_gather_in_place<T: Element, B: OwnedRegion<T>>(&self, buffer: B) -> Pending<B> {
         self.start(buffer, |shared, buffer| shared.all_gather(None, buffer.region_mut().host()?, None))
+    }
+
+    /// [`all_gather_v_in_place`](Self::all_gather_v_in_place) under way.
+    pub fn start_all_gather_v_in_place<T: Element, B: OwnedRegion<T>>(
+        &self,
+        buffer: B,
+        counts: Vec<usize>,
+    ) -> Pending<B> {
+        self.start(buffer, move |shared, buffer| shared.all_gather(None, buffer.region_mut().host()?, Some(&counts)))
     }
 
     /// [`broadcast`](Self::broadcast) under way.

@@ -6,13 +6,14 @@ use warpweft_kernels::cross_entropy;
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
-use crate::model::Model;
 use crate::model::block::{BlockErrors, BlockKept};
 use crate::model::embedding::Ids;
 use crate::model::head::HeadKept;
-use crate::model::pass::Pass;
+use crate::model::pass::{MicroBatch, Pass};
 use crate::model::spread::Chunk;
+use crate::model::{Layer, Model};
 use crate::parallel::gradients::Gradients;
+use crate::parallel::weights::Weights as Parameters;
 
 /// The most rows that memory is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,28 @@ impl Model {
         })
     }
 
+    /// Has the weights of a layer whole for its use, and those of the next one on their way.
+    fn need<T: Float>(
+        &self,
+        micro: &MicroBatch<'_>,
+        weights: &mut Parameters<T>,
+        layer: Layer,
+        next: Option<Layer>,
+    ) -> Result<(), TrainError> {
+        for unit in self.units_of(layer) {
+            weights.need(micro.stream, unit)?;
+        }
+        for unit in next.into_iter().flat_map(|next| self.units_of(next)) {
+            weights.prefetch(micro.stream, unit)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the use of a layer's weights.
+    fn done<T: Float>(&self, weights: &mut Parameters<T>, layer: Layer) -> Result<(), TrainError> {
+        self.units_of(layer).try_for_each(|unit| weights.done(unit))
+    }
+
     /// Goes forward from the tokens, or from the rows in `slot.stream[0]`, to the last of `slot.stream`, or on to the
     /// logits.
     ///
@@ -124,38 +147,57 @@ impl Model {
     pub fn forward<T: Float>(
         &self,
         chunk: &Chunk,
-        pass: &Pass<'_, T>,
+        micro: &MicroBatch<'_>,
+        weights: &mut Parameters<T>,
         slot: &mut Slot<T>,
         work: &mut Work<T>,
     ) -> Result<(), TrainError> {
         let channels = self.shape().channels;
+        let after = |block: usize| match block + 1 < chunk.blocks.end {
+            true => Some(Layer::Block(block + 1)),
+            false => chunk.ends.then_some(Layer::Head),
+        };
         if chunk.embeds {
+            self.need(micro, weights, Layer::Embedding, Some(Layer::Block(chunk.blocks.start)))?;
+            let pass = &micro.pass(weights);
             let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
             let y = &mut slot.stream[0];
-            pass.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
+            micro.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
+            self.done(weights, Layer::Embedding)?;
         }
         for (index, kept) in slot.blocks.iter_mut().enumerate() {
-            let (before, after) = slot.stream.split_at_mut(index + 1);
-            let (x, y) = (pass.stream_of(&before[index], channels)?, &mut after[0]);
+            let (before, behind) = slot.stream.split_at_mut(index + 1);
             let block = chunk.blocks.start + index;
-            pass.timed(
+            self.need(micro, weights, Layer::Block(block), after(block))?;
+            let pass = &micro.pass(weights);
+            let (x, y) = (pass.stream_of(&before[index], channels)?, &mut behind[0]);
+            micro.timed(
                 || format!("forward block {block}").into(),
                 || self.blocks[block].forward(pass, x, kept, work, y),
             )?;
+            self.done(weights, Layer::Block(block))?;
         }
         let Some(head) = &mut slot.head else { return Ok(()) };
+        // Its weights stay for the backward pass, which begins with it.
+        self.need(micro, weights, Layer::Head, None)?;
+        let pass = &micro.pass(weights);
         let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
-        pass.timed(|| "forward head".into(), || self.head.forward(pass, x, head, &mut work.whole))
+        micro.timed(|| "forward head".into(), || self.head.forward(pass, x, head, &mut work.whole))
     }
 
     /// The loss of the micro-batch that went forward last in this slot, whose chunk ends the model; zero for others.
     ///
     /// # Errors
     /// A target outside the vocabulary; a failed operation among the ranks.
-    pub fn loss<T: Float>(&self, pass: &Pass<'_, T>, slot: &mut Slot<T>) -> Result<cross_entropy::Sum, TrainError> {
-        let targets = slot.targets.view(..)?;
+    pub fn loss<T: Float>(
+        &self,
+        micro: &MicroBatch<'_>,
+        weights: &Parameters<T>,
+        slot: &mut Slot<T>,
+    ) -> Result<cross_entropy::Sum, TrainError> {
+        let (targets, pass) = (slot.targets.view(..)?, micro.pass(weights));
         match &mut slot.head {
-            Some(head) => self.head.loss(pass, targets.slice(..pass.rows())?, head),
+            Some(head) => self.head.loss(&pass, targets.slice(..pass.rows())?, head),
             None => Ok(cross_entropy::Sum::default()),
         }
     }
@@ -169,61 +211,96 @@ impl Model {
     pub fn backward<T: Float>(
         &self,
         chunk: &Chunk,
-        pass: &Pass<'_, T>,
+        micro: &MicroBatch<'_>,
+        weights: &mut Parameters<T>,
         scale: f32,
         slot: &mut Slot<T>,
         work: &mut Work<T>,
         dx: &mut Buffer<T>,
-        mut weights: Weights<'_>,
+        mut gradients: Weights<'_>,
     ) -> Result<(), TrainError> {
         let channels = self.shape().channels;
         if let Some(head) = &mut slot.head {
-            let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
-            let targets = pass.of(&slot.targets, 1)?;
-            pass.timed(
+            self.need(micro, weights, Layer::Head, Some(Layer::Block(chunk.blocks.end - 1)))?;
+            let pass = &micro.pass(weights);
+            let stream = &slot.stream[chunk.blocks.len()];
+            let (x, targets) = (pass.stream_of(stream, channels)?, pass.of(&slot.targets, 1)?);
+            micro.timed(
                 || "backward head".into(),
                 || {
                     let dx = pass.stream_of_mut(dx, channels)?;
                     self.head.backward_input(pass, (targets, scale), x, head, &mut work.summand, dx)?;
-                    let Weights::Now(gradients) = &mut weights else { return Ok(()) };
-                    self.head.backward_weight(pass, x, head, &mut work.whole, gradients)
+                    let Weights::Now(gradients) = &mut gradients else { return Ok(()) };
+                    gradients.of_sequences(micro, pass, Layer::Head, |pass, gradients| {
+                        let x = pass.stream_of(stream, channels)?;
+                        self.head.backward_weight(pass, x, head, &mut work.whole, gradients)
+                    })
                 },
             )?;
+            self.done(weights, Layer::Head)?;
         }
         for (index, kept) in slot.blocks.iter().enumerate().rev() {
-            let (block, x) = (chunk.blocks.start + index, pass.stream_of(&slot.stream[index], channels)?);
+            let block = chunk.blocks.start + index;
+            let next = (index > 0).then(|| Layer::Block(block - 1));
+            self.need(micro, weights, Layer::Block(block), next)?;
+            let (pass, stream) = (&micro.pass(weights), &slot.stream[index]);
+            let x = pass.stream_of(stream, channels)?;
             // Errors that nobody needs later lie in one place for all blocks, outside the memory of the pass.
             let mut shared = std::mem::take(&mut work.errors);
-            let errors = if let Weights::Now(_) = weights { &mut shared[0] } else { &mut slot.errors[index] };
-            let done = pass.timed(
+            let errors = if let Weights::Now(_) = gradients { &mut shared[0] } else { &mut slot.errors[index] };
+            let done = micro.timed(
                 || format!("backward block {block}").into(),
                 || {
                     let layer = &self.blocks[block];
                     layer.backward_input(pass, x, kept, errors, work, dx)?;
-                    let Weights::Now(gradients) = &mut weights else { return Ok(()) };
-                    layer.backward_weight(pass, x, kept, errors, work, gradients)
+                    let Weights::Now(gradients) = &mut gradients else { return Ok(()) };
+                    gradients.of_sequences(micro, pass, Layer::Block(block), |pass, gradients| {
+                        let x = pass.stream_of(stream, channels)?;
+                        layer.backward_weight(pass, x, kept, errors, work, gradients)
+                    })
                 },
             );
             work.errors = shared;
             done?;
+            self.done(weights, Layer::Block(block))?;
         }
         if !chunk.embeds {
             return Ok(());
         }
-        let dy = pass.stream_of(dx, channels)?;
-        match (&mut weights, &mut slot.embedded) {
+        match (&mut gradients, &mut slot.embedded) {
             (Weights::Now(gradients), _) => {
-                let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
-                let whole = &mut work.whole;
-                let embedding = &self.embedding;
-                pass.timed(
-                    || "backward embedding".into(),
-                    || embedding.backward_weight(pass, ids, dy, whole, gradients),
-                )
+                self.embedding_weight(micro, weights, (&slot.ids, &slot.positions), dx, work, gradients)
             }
-            (Weights::Later, Some(kept)) => Ok(pass.stream_of_mut(kept, channels)?.copy_from(pass.stream, dy)?),
+            (Weights::Later, Some(kept)) => {
+                let pass = micro.pass(weights);
+                let dy = pass.stream_of(dx, channels)?;
+                Ok(pass.stream_of_mut(kept, channels)?.copy_from(pass.stream, dy)?)
+            }
             (Weights::Later, None) => Ok(()),
         }
+    }
+
+    /// Adds to the gradients of the embedding's tables, from the error of its output.
+    fn embedding_weight<T: Float>(
+        &self,
+        micro: &MicroBatch<'_>,
+        weights: &Parameters<T>,
+        (tokens, positions): (&Buffer<u32>, &Buffer<u32>),
+        dy: &Buffer<T>,
+        work: &mut Work<T>,
+        gradients: &mut Gradients,
+    ) -> Result<(), TrainError> {
+        let (pass, channels) = (&micro.pass(weights), self.shape().channels);
+        micro.timed(
+            || "weights embedding".into(),
+            || {
+                gradients.of_sequences(micro, pass, Layer::Embedding, |pass, gradients| {
+                    let ids = Ids { tokens: pass.of(tokens, 1)?, positions: pass.of(positions, 1)? };
+                    let dy = pass.stream_of(dy, channels)?;
+                    self.embedding.backward_weight(pass, ids, dy, &mut work.whole, gradients)
+                })
+            },
+        )
     }
 
     /// Adds to the gradients of the weights what a [`backward`](Self::backward) pass of this slot left for later.
@@ -233,28 +310,33 @@ impl Model {
     pub fn backward_weight<T: Float>(
         &self,
         chunk: &Chunk,
-        pass: &Pass<'_, T>,
+        micro: &MicroBatch<'_>,
+        weights: &Parameters<T>,
         slot: &mut Slot<T>,
         work: &mut Work<T>,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let channels = self.shape().channels;
+        let (pass, channels) = (&micro.pass(weights), self.shape().channels);
         if let Some(head) = &slot.head {
-            let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
-            let whole = &mut work.whole;
-            pass.timed(|| "weights head".into(), || self.head.backward_weight(pass, x, head, whole, gradients))?;
+            let stream = &slot.stream[chunk.blocks.len()];
+            let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
+                let x = pass.stream_of(stream, channels)?;
+                self.head.backward_weight(pass, x, head, &mut work.whole, gradients)
+            };
+            let name = || "weights head".into();
+            micro.timed(name, || gradients.of_sequences(micro, pass, Layer::Head, add))?;
         }
         for (index, (kept, errors)) in slot.blocks.iter().zip(&slot.errors).enumerate().rev() {
-            let (block, x) = (chunk.blocks.start + index, pass.stream_of(&slot.stream[index], channels)?);
-            pass.timed(
-                || format!("weights block {block}").into(),
-                || self.blocks[block].backward_weight(pass, x, kept, errors, work, gradients),
-            )?;
+            let (block, stream) = (chunk.blocks.start + index, &slot.stream[index]);
+            let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
+                let x = pass.stream_of(stream, channels)?;
+                self.blocks[block].backward_weight(pass, x, kept, errors, work, gradients)
+            };
+            let name = || format!("weights block {block}").into();
+            micro.timed(name, || gradients.of_sequences(micro, pass, Layer::Block(block), add))?;
         }
         let Some(dy) = &slot.embedded else { return Ok(()) };
-        let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
-        let (dy, whole) = (pass.stream_of(dy, channels)?, &mut work.whole);
-        pass.timed(|| "weights embedding".into(), || self.embedding.backward_weight(pass, ids, dy, whole, gradients))
+        self.embedding_weight(micro, weights, (&slot.ids, &slot.positions), dy, work, gradients)
     }
 }
 

@@ -331,12 +331,21 @@ impl Norm {
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
         let (rows, channels) = (pass.stream_rows().len(), self.channels);
-        let rstd = kept.rstd.view(..rows)?;
+        let rstd = pass.stream_of(&kept.rstd, 1)?;
         match self.bias {
             Some(bias) => {
                 let shape = layernorm::Shape { rows, channels };
                 let (dweight, dbias) = gradients.span(self.weight, bias)?.split_at(channels)?;
-                layernorm::backward_weight(pass.stream, shape, dy, x, kept.mean.view(..rows)?, rstd, dweight, dbias)?;
+                layernorm::backward_weight(
+                    pass.stream,
+                    shape,
+                    dy,
+                    x,
+                    pass.stream_of(&kept.mean, 1)?,
+                    rstd,
+                    dweight,
+                    dbias,
+                )?;
                 gradients.done(self.weight, bias)
             }
             None => {

@@ -6,6 +6,8 @@
 // A tensor is held in ranges of its dimensions, and most often there is one.
 #![allow(clippy::single_range_in_vec_init)]
 
+use std::ops::Range;
+
 mod attention;
 mod block;
 mod chunk;
@@ -25,7 +27,7 @@ pub use chunk::{Room, Slot, Weights, Work};
 pub use embedding::{Embedding, Ids};
 pub use head::{Head, HeadKept};
 pub use layers::{Linear, Norm, NormRows};
-pub use pass::Pass;
+pub use pass::{MicroBatch, Pass};
 pub use portion::{Portion, Stretch};
 pub use shape::{Architecture, ModelShape, ShapeError};
 pub use spread::{Chunk, Part, Spread};
@@ -47,6 +49,19 @@ pub struct Model {
     embedding: Embedding,
     blocks: Vec<Block>,
     head: Head,
+    /// The units that belong to each layer alone: the embedding's, each block's, the head's.
+    units: Vec<Range<usize>>,
+}
+
+/// A layer of a model, whose weights are needed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The tables of tokens and positions.
+    Embedding,
+    /// A block, by its index.
+    Block(usize),
+    /// The last norm and the output projection, which may be the table of tokens.
+    Head,
 }
 
 impl Model {
@@ -58,9 +73,26 @@ impl Model {
         shape.check()?;
         let mut table = Table::default();
         let embedding = Embedding::new(&mut table, &shape, &spread, DEVIATION);
-        let blocks = (0..shape.layers).map(|index| Block::new(&mut table, &shape, &spread, index)).collect();
+        let mut begins = vec![0, table.units().len()];
+        let mut blocks = Vec::with_capacity(shape.layers);
+        for index in 0..shape.layers {
+            blocks.push(Block::new(&mut table, &shape, &spread, index));
+            begins.push(table.units().len());
+        }
         let head = Head::new(&mut table, &shape, &spread, &embedding, DEVIATION);
-        Ok(Self { shape, spread, table, embedding, blocks, head })
+        begins.push(table.units().len());
+        let units = begins.windows(2).map(|ends| ends[0]..ends[1]).collect();
+        Ok(Self { shape, spread, table, embedding, blocks, head, units })
+    }
+
+    /// The units that hold a layer's weights.
+    pub fn units_of(&self, layer: Layer) -> impl Iterator<Item = UnitId> + use<> {
+        let (index, tied) = match layer {
+            Layer::Embedding => (0, None),
+            Layer::Block(index) => (1 + index, None),
+            Layer::Head => (1 + self.blocks.len(), self.shape.tied.then(|| self.table.get(self.embedding.tokens).unit)),
+        };
+        self.units[index].clone().map(UnitId).chain(tied)
     }
 
     /// Its sizes.

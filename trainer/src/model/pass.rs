@@ -1,4 +1,4 @@
-//! What one micro-batch's way through the model needs to know.
+//! What a micro-batch's way through the model needs to know.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,46 @@ use crate::parallel::share;
 use crate::parallel::weights::Weights;
 use crate::report::trace::{Trace, Track};
 
-/// One micro-batch: where it runs, with which weights, its sizes.
+/// One micro-batch of one chunk: where it runs and its sizes, before any weights are there.
+#[derive(Clone, Copy)]
+pub struct MicroBatch<'a> {
+    /// The order of the work.
+    pub stream: &'a Stream,
+    /// The ranks.
+    pub mesh: &'a Mesh,
+    /// What they communicate.
+    pub plan: &'a Plan,
+    /// Sequences, B.
+    pub batch: usize,
+    /// Tokens of each on this rank, T.
+    pub tokens: usize,
+    /// Index of the first sequence in the step's batch of all ranks.
+    pub first_sample: u64,
+    /// Where to record what takes how long, if anywhere.
+    pub trace: Option<&'a Trace>,
+}
+
+impl<'a> MicroBatch<'a> {
+    /// Its pass through layers whose weights are there.
+    pub fn pass<'w, T>(&self, weights: &'w Weights<T>) -> Pass<'w, T>
+    where
+        'a: 'w,
+    {
+        let Self { stream, mesh, plan, batch, tokens, trace, .. } = *self;
+        Pass { stream, weights, mesh, plan, batch, tokens, skipped: 0, trace }
+    }
+
+    /// Does `work`, and records how long it took.
+    pub(crate) fn timed<R>(&self, name: impl FnOnce() -> Cow<'static, str>, work: impl FnOnce() -> R) -> R {
+        let Some(trace) = self.trace else { return work() };
+        let start = Instant::now();
+        let result = work();
+        trace.add(Track::Compute, name(), start, Instant::now());
+        result
+    }
+}
+
+/// A micro-batch, or one sequence of it, on its way through layers: where it runs, with which weights, its sizes.
 pub struct Pass<'a, T> {
     /// The order of the work.
     pub stream: &'a Stream,
@@ -28,11 +67,19 @@ pub struct Pass<'a, T> {
     pub batch: usize,
     /// Tokens of each on this rank, T.
     pub tokens: usize,
+    /// Rows of other sequences that lie before this pass's in every buffer.
+    pub skipped: usize,
     /// Where to record what takes how long, if anywhere.
     pub trace: Option<&'a Trace>,
 }
 
 impl<T> Pass<'_, T> {
+    /// The pass of one of the sequences alone, whose rows lie where they are.
+    pub fn of_sequence(&self, index: usize) -> Self {
+        let Self { stream, weights, mesh, plan, tokens, trace, .. } = *self;
+        Self { stream, weights, mesh, plan, batch: 1, tokens, skipped: self.skipped + index * tokens, trace }
+    }
+
     /// Rows of an activation inside a region, M = B T.
     pub fn rows(&self) -> usize {
         self.batch * self.tokens
@@ -51,12 +98,17 @@ impl<T> Pass<'_, T> {
         }
     }
 
+    /// Where `rows` rows of `width` elements each lie in a buffer.
+    fn within(&self, rows: usize, width: usize) -> Range<usize> {
+        self.skipped * width..(self.skipped + rows) * width
+    }
+
     /// The rows of this pass in a buffer made for at least as many, `width` elements each.
     ///
     /// # Errors
     /// A pass larger than the buffers were made for.
     pub fn of<'b, E: Element>(&self, buffer: &'b Buffer<E>, width: usize) -> Result<View<'b, E>, TrainError> {
-        Ok(buffer.view(..self.rows() * width)?)
+        Ok(buffer.view(self.within(self.rows(), width))?)
     }
 
     /// The same to write.
@@ -68,7 +120,7 @@ impl<T> Pass<'_, T> {
         buffer: &'b mut Buffer<E>,
         width: usize,
     ) -> Result<ViewMut<'b, E>, TrainError> {
-        Ok(buffer.view_mut(..self.rows() * width)?)
+        Ok(buffer.view_mut(self.within(self.rows(), width))?)
     }
 
     /// The residual stream's rows of this pass, `width` elements each.
@@ -76,7 +128,7 @@ impl<T> Pass<'_, T> {
     /// # Errors
     /// A pass larger than the buffers were made for.
     pub fn stream_of<'b, E: Element>(&self, buffer: &'b Buffer<E>, width: usize) -> Result<View<'b, E>, TrainError> {
-        Ok(buffer.view(..self.stream_rows().len() * width)?)
+        Ok(buffer.view(self.within(self.stream_rows().len(), width))?)
     }
 
     /// The same to write.
@@ -88,15 +140,6 @@ impl<T> Pass<'_, T> {
         buffer: &'b mut Buffer<E>,
         width: usize,
     ) -> Result<ViewMut<'b, E>, TrainError> {
-        Ok(buffer.view_mut(..self.stream_rows().len() * width)?)
-    }
-
-    /// Does `work`, and records how long it took.
-    pub(crate) fn timed<R>(&self, name: impl FnOnce() -> Cow<'static, str>, work: impl FnOnce() -> R) -> R {
-        let Some(trace) = self.trace else { return work() };
-        let start = Instant::now();
-        let result = work();
-        trace.add(Track::Compute, name(), start, Instant::now());
-        result
+        Ok(buffer.view_mut(self.within(self.stream_rows().len(), width))?)
     }
 }

@@ -14,6 +14,7 @@ use crate::model::Table;
 use crate::parallel::layout::{Axes, Axis, Layout, Move, Placement};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::{Border, Plan, Region};
+use crate::parallel::zero::{Sharding, overlap};
 
 /// Where in a step a communication is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,12 +116,17 @@ impl Plan {
         ends("head", self.head, [true, false], [false, true])?;
         for (parameter, reduction) in table.parameters().iter().zip(&self.parameters) {
             let at = || At::Gradient(parameter.name().to_owned());
-            let (left, layout) = (parameter.local_gradient(), parameter.entry.layout);
+            let (left, state) = (parameter.local_gradient(), self.zero.state(parameter.entry.layout));
             if reduction.from != left {
                 return Err(PlanError::Gradient { at: at(), planned: reduction.from, left });
             }
-            follow(at(), reduction.by, left, layout)?;
-            if reduction.counted != first_of_copies(layout, mesh) {
+            let [everywhere, apart] = reduction.by;
+            let impossible = |_| PlanError::Impossible { at: at(), by: everywhere, from: left };
+            follow(at(), apart, left.after(everywhere, 0).map_err(impossible)?, state)?;
+            if reduction.state != state {
+                return Err(PlanError::Gradient { at: at(), planned: reduction.state, left: state });
+            }
+            if reduction.counted != first_of_copies(state, mesh) {
                 return Err(PlanError::Counted { at: at(), counts: reduction.counted });
             }
         }
@@ -134,9 +140,12 @@ impl Plan {
 ///
 /// # Errors
 /// [`PlanError::Elements`]; a failed operation among the ranks.
-pub fn check_together(plan: &Plan, table: &Table, mesh: &Mesh) -> Result<(), TrainError> {
-    let counted = table.iter_here().filter(|(id, _)| plan.parameters[id.index()].counted);
-    let mut sum = [counted.map(|(_, parameter)| parameter.len() as u64).sum::<u64>()];
+pub fn check_together(plan: &Plan, table: &Table, sharding: &Sharding, mesh: &Mesh) -> Result<(), TrainError> {
+    let mut sum = [0];
+    for (_, parameter) in table.iter_here().filter(|(id, _)| plan.parameters[id.index()].counted) {
+        let part = overlap(&sharding.of(parameter.unit)?.mine, &parameter.range());
+        sum[0] += part.map_or(0, |(part, _)| part.len() as u64);
+    }
     mesh.world().all_reduce(&mut sum[..], Op::Sum)?;
     let ([counted], elements) = (sum, table.elements() as u64);
     match counted == elements {
@@ -171,13 +180,14 @@ mod tests {
     use super::*;
     use crate::model::{Model, ModelShape, Spread};
     use crate::parallel::mesh::Sizes;
+    use crate::parallel::zero::Zero;
 
     /// The plan of one rank of a mesh, which needs no other to be checked.
-    fn plan(shape: ModelShape, rows_apart: bool) -> (Model, Mesh, Plan) {
+    fn plan(shape: ModelShape, rows_apart: bool, zero: Zero) -> (Model, Mesh, Plan) {
         let spread = Spread { sequence_parallel: rows_apart, ..Spread::alone(&shape) };
         let model = Model::new(shape, spread).expect("sizes that fit");
         let mesh = Mesh::new(Arc::new(warpweft_comm::Communicator::alone()), Sizes::ONE, 1).expect("one rank");
-        let plan = Plan::derive(model.table(), &mesh, rows_apart).expect("a plan");
+        let plan = Plan::derive(model.table(), &mesh, rows_apart, zero).expect("a plan");
         (model, mesh, plan)
     }
 
@@ -186,6 +196,9 @@ mod tests {
         let sets = [
             Axes::TOKENS,
             Axes::TENSOR,
+            Axes::SHARDS,
+            Axes::SAME_EXPERTS,
+            Axes::of(&[Axis::Replica]),
             Axes::of(&[Axis::Data]),
             Axes::of(&[Axis::Ep]),
             Axes::of(&[Axis::Pp]),
@@ -225,8 +238,9 @@ mod tests {
     fn a_plan_with_one_communication_changed_is_refused() {
         let shapes = [ModelShape::gpt2(2, 8, 2, 4, 11), ModelShape::llama(2, 8, 2, 1, 4, 11)];
         let (mut mutants, mut refused) = (0, 0);
-        for (shape, rows_apart) in shapes.into_iter().flat_map(|shape| [(shape, false), (shape, true)]) {
-            let (model, mesh, right) = plan(shape, rows_apart);
+        let all = shapes.into_iter().flat_map(|shape| [(shape, false), (shape, true)]);
+        for (shape, rows_apart, zero) in all.flat_map(|(shape, apart)| [0, 1].map(|stage| (shape, apart, stage))) {
+            let (model, mesh, right) = plan(shape, rows_apart, Zero::stage(zero));
             right.check(model.table(), &mesh).expect("what is derived is right");
             let mut see = |mutant: &Plan| {
                 mutants += 1;
@@ -241,16 +255,21 @@ mod tests {
                 }
             }
             for id in 0..right.parameters.len() {
-                for other in others(right.parameters[id].by) {
-                    let mut mutant = right.clone();
-                    mutant.parameters[id].by = other;
-                    see(&mutant);
+                for (part, of) in right.parameters[id].by.into_iter().enumerate() {
+                    for other in others(of) {
+                        let mut mutant = right.clone();
+                        mutant.parameters[id].by[part] = other;
+                        see(&mutant);
+                    }
                 }
                 let mut mutant = right.clone();
                 mutant.parameters[id].counted ^= true;
                 see(&mutant);
                 let mut mutant = right.clone();
                 mutant.parameters[id].from = Layout::REPLICATED;
+                see(&mutant);
+                let mut mutant = right.clone();
+                mutant.parameters[id].state = right.parameters[id].from;
                 see(&mutant);
             }
         }
@@ -260,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_refusal_says_where_and_what() {
-        let (model, mesh, mut plan) = plan(ModelShape::gpt2(1, 8, 2, 4, 11), false);
+        let (model, mesh, mut plan) = plan(ModelShape::gpt2(1, 8, 2, 4, 11), false, Zero::NONE);
         plan.mlp.forward.leave = Move::Nothing;
         let error = plan.check(model.table(), &mesh).unwrap_err().to_string();
         let expected = "forward of the MLP, where a pass leaves it: after nothing the tensor is tp:partial kv:partial; \

@@ -1,9 +1,10 @@
 //! The gradients of the weights that a rank holds, by unit, summed over the ranks while the backward pass goes on.
 //!
-//! Layers add to their gradients through [`Gradients::view`] and say [`Gradients::done`]; when the last gradient of a unit is
-//! done in the last micro-batch of the step, its sum over the ranks with other tokens starts on the communicator's progress
-//! thread, which owns the unit's gradients until [`Gradients::finish`]. All ranks go through the same micro-batches, one
-//! that has no sequence in them too (its summand is zero), so that all start the same units in the same order.
+//! Layers add to their gradients through [`Gradients::view`] and say [`Gradients::done`]. When the last addition to a unit is
+//! made, its sum over the ranks with other tokens starts on the communicator's progress thread, which owns the memory
+//! meanwhile: after the last micro-batch of the step, or from ZeRO's second stage on after each, so that a rank keeps no more
+//! than its part of the sum. All ranks go through the same micro-batches, one that has no sequence in them too (its summand
+//! is zero), so that all start the same units in the same order.
 //!
 //! What is reduced is f32 whatever the weights are, so that the sum over ranks rounds as the sum over micro-batches does.
 
@@ -13,29 +14,36 @@ use std::time::Instant;
 
 use warpweft_comm::{Communicator, Op, Pending};
 use warpweft_device::{Buffer, Stream, View, ViewMut};
+use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
-use crate::model::{Table, TensorId, UnitId};
-use crate::parallel::layout::{Axes, Axis, Move};
+use crate::model::{Layer, MicroBatch, Pass, Table, TensorId, UnitId};
+use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
+use crate::parallel::zero::{Sharding, Shards, buffers_by_size, overlap};
 
 /// The gradients of one rank.
 pub struct Gradients {
     /// By unit; none of what lies on other stages.
     units: Vec<Option<Unit>>,
     places: Vec<(UnitId, Range<usize>)>,
+    /// Zeroed buffers for units whose sums are shared out, in no use.
+    free: Vec<Buffer<f32>>,
+    transfers: Vec<Transfer>,
+    /// The order of the work.
+    stream: Stream,
 }
 
 struct Unit {
-    state: State,
-    /// The ranks with other tokens and the same weights; `None` where there are none.
-    copies: Option<Arc<Communicator>>,
+    whole: Whole,
+    /// This rank's part of the sum over the micro-batches so far, where it keeps no more.
+    part: Option<Buffer<f32>>,
+    shards: Shards,
     /// Sums over tensor-parallel ranks, of some parameters: the group, and where in the unit they are.
     tensor: Vec<(Arc<Communicator>, Vec<Range<usize>>)>,
-    /// The other end of the pipeline, which holds the unit too.
-    end: Option<Arc<Communicator>>,
+    elements: usize,
     /// Additions that one backward pass makes to it.
     uses: usize,
     /// Additions that have yet to be made in this step.
@@ -43,11 +51,11 @@ struct Unit {
     summed: bool,
 }
 
-enum State {
+enum Whole {
     Here(Buffer<f32>),
     Reducing(Pending<Buffer<f32>>),
-    /// Only after a failed reduction, which ends the training.
-    Lost,
+    /// Only where a part is kept, or after a failed reduction, which ends the training.
+    Away,
 }
 
 /// When something was on its way.
@@ -68,40 +76,39 @@ impl Gradients {
     ///
     /// # Errors
     /// No memory for them; a reduction that no group of the mesh can do.
-    pub fn new(table: &Table, mesh: &Mesh, plan: &Plan, allocator: &mut Allocator<'_>) -> Result<Self, TrainError> {
+    pub fn new(
+        table: &Table,
+        mesh: &Mesh,
+        plan: &Plan,
+        sharding: &Sharding,
+        allocator: &mut Allocator<'_>,
+    ) -> Result<Self, TrainError> {
         let places = table.parameters().iter().map(|parameter| (parameter.unit, parameter.range())).collect();
+        let apart = sharding.zero().stage >= 2;
         let mut units = Vec::with_capacity(table.units().len());
-        for unit in table.units() {
+        for (index, unit) in table.units().iter().enumerate() {
             if !unit.here {
                 units.push(None);
                 continue;
             }
-            let mut by_axes: Vec<(Axes, Vec<Range<usize>>)> = Vec::new();
-            let (mut copies, mut end, mut uses) = (Axes::NONE, Axes::NONE, 0);
-            for id in unit.ids() {
-                let parameter = table.get(id);
-                let (Move::AllReduce(over) | Move::ReduceScatter(over)) = plan.parameters[id.0].by else { continue };
-                uses += parameter.uses;
-                copies = over.and(Axes::TOKENS);
-                end = over.and(Axes::of(&[Axis::Pp]));
-                let tensor = over.and(Axes::TENSOR);
-                match by_axes.iter_mut().find(|(axes, _)| *axes == tensor) {
-                    Some((_, ranges)) => ranges.push(parameter.range()),
-                    None => by_axes.push((tensor, vec![parameter.range()])),
-                }
-            }
-            let group = |axes| Ok::<_, TrainError>(mesh.groups(axes)?.first().map(|group| Arc::clone(group)));
-            let mut tensor = Vec::new();
-            for (axes, ranges) in by_axes {
-                if let Some(group) = group(axes)? {
-                    tensor.push((group, ranges));
-                }
-            }
-            let state = State::Here(allocator.zeros(Class::Gradients, unit.elements)?);
-            let (copies, end) = (group(copies)?, group(end)?);
-            units.push(Some(Unit { state, copies, tensor, end, uses, left: 0, summed: false }));
+            let (elements, shards) = (unit.elements, sharding.of(UnitId(index))?.clone());
+            let (whole, part) = match apart {
+                true => (Whole::Away, Some(allocator.zeros(Class::Gradients, shards.mine.len())?)),
+                false => (Whole::Here(allocator.zeros(Class::Gradients, elements)?), None),
+            };
+            let uses = unit.ids().map(|id| table.get(id).uses).sum();
+            let tensor = tensor_sums(table, mesh, plan, unit)?;
+            units.push(Some(Unit { whole, part, shards, tensor, elements, uses, left: 0, summed: false }));
         }
-        Ok(Self { units, places })
+        let mut free = Vec::new();
+        if apart {
+            for (elements, buffers) in buffers_by_size(table) {
+                for _ in 0..buffers {
+                    free.push(allocator.zeros(Class::Buffers, elements)?);
+                }
+            }
+        }
+        Ok(Self { units, places, free, transfers: Vec::new(), stream: allocator.device.stream() })
     }
 
     /// Sets all gradients to zero for a new step of `micro_batches` backward passes.
@@ -109,13 +116,31 @@ impl Gradients {
     /// # Errors
     /// A unit that is still under way, or was lost.
     pub fn begin_step(&mut self, stream: &Stream, micro_batches: usize) -> Result<(), TrainError> {
+        self.stream = stream.clone();
         for (index, unit) in self.units.iter_mut().enumerate() {
             let Some(unit) = unit else { continue };
             unit.left = unit.uses * micro_batches;
             unit.summed = false;
-            here_mut(index, &mut unit.state)?.as_view_mut().fill(stream, 0.0)?;
+            match &mut unit.part {
+                Some(part) => part.as_view_mut().fill(stream, 0.0)?,
+                None => unit.here_mut(index)?.as_view_mut().fill(stream, 0.0)?,
+            }
         }
         Ok(())
+    }
+
+    /// Has `add` add the gradients of one layer's weights: those of all sequences of a micro-batch at once.
+    ///
+    /// # Errors
+    /// What `add` says.
+    pub(crate) fn of_sequences<T>(
+        &mut self,
+        _micro: &MicroBatch<'_>,
+        pass: &Pass<'_, T>,
+        _layer: Layer,
+        mut add: impl FnMut(&Pass<'_, T>, &mut Self) -> Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        add(pass, self)
     }
 
     /// The gradient of a parameter, to add to.
@@ -131,9 +156,63 @@ impl Gradients {
     /// # Errors
     /// A unit that is being reduced, or is none of this rank's.
     pub fn span(&mut self, first: TensorId, last: TensorId) -> Result<ViewMut<'_, f32>, TrainError> {
-        let ((unit, from), (_, to)) = (&self.places[first.0], &self.places[last.0]);
-        let held = self.units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
-        Ok(here_mut(unit.0, &mut held.state)?.view_mut(from.start..to.end)?)
+        let ((UnitId(unit), from), (_, to)) = (self.places[first.0].clone(), self.places[last.0].clone());
+        self.ready(unit)?;
+        let held = self.units[unit].as_mut().ok_or(TrainError::NotHere { unit })?;
+        Ok(held.here_mut(unit)?.view_mut(from.start..to.end)?)
+    }
+
+    /// Finds memory for a unit's gradient of one micro-batch, where only the parts of sums are kept.
+    fn ready(&mut self, unit: usize) -> Result<(), TrainError> {
+        let held = self.units[unit].as_ref().ok_or(TrainError::NotHere { unit })?;
+        let elements = held.elements;
+        if held.part.is_none() || matches!(held.whole, Whole::Here(_)) {
+            return Ok(());
+        }
+        // Started first, finished first: all ranks wait for the same.
+        while !self.free.iter().any(|buffer| buffer.len() == elements) {
+            let on_its_way = |unit: &Unit| unit.elements == elements && matches!(unit.whole, Whole::Reducing(_));
+            match (0..self.units.len()).rev().find(|index| self.units[*index].as_ref().is_some_and(on_its_way)) {
+                Some(index) => self.settle(index)?,
+                None => self.free.push(self.stream.device().zeros(elements)?),
+            }
+        }
+        self.settle(unit)?;
+        if let Some(place) = self.free.iter().position(|buffer| buffer.len() == elements)
+            && let Some(held) = &mut self.units[unit]
+        {
+            held.whole = Whole::Here(self.free.swap_remove(place));
+        }
+        Ok(())
+    }
+
+    /// Waits for a unit's reduction, if there is one under way, and takes its result.
+    fn settle(&mut self, index: usize) -> Result<(), TrainError> {
+        let Self { units, free, transfers, stream, .. } = self;
+        let Some(unit) = &mut units[index] else { return Ok(()) };
+        let mut buffer = match std::mem::replace(&mut unit.whole, Whole::Away) {
+            Whole::Reducing(pending) => {
+                let done = pending.wait().map_err(|error| error.error)?;
+                let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
+                transfers.push(Transfer { unit: Some(index), bytes, started, finished });
+                done.buffer
+            }
+            whole => {
+                unit.whole = whole;
+                return Ok(());
+            }
+        };
+        match &mut unit.part {
+            Some(part) => {
+                let sums = part.as_view_mut().host()?;
+                let summands = &buffer.view(unit.shards.mine.clone())?.host()?;
+                sums.iter_mut().zip(*summands).for_each(|(sum, summand)| *sum += summand);
+                buffer.as_view_mut().fill(stream, 0.0)?;
+                free.push(buffer);
+            }
+            None => unit.whole = Whole::Here(buffer),
+        }
+        Ok(())
     }
 
     /// Says that a layer has added its part to the gradients from `first` to `last`; may start the sum of their unit.
@@ -145,7 +224,8 @@ impl Gradients {
         let unit = self.units[index].as_mut().ok_or(TrainError::NotHere { unit: index })?;
         debug_assert!(unit.left > last.0 - first.0, "more additions to a unit than its parameters have uses");
         unit.left -= last.0 + 1 - first.0;
-        if unit.left == 0 { unit.start(index) } else { Ok(()) }
+        let complete = unit.left == 0 || unit.part.is_some() && unit.left.is_multiple_of(unit.uses);
+        if complete { unit.start(index) } else { Ok(()) }
     }
 
     /// Waits until all units are summed. Gives when each was on its way.
@@ -153,55 +233,119 @@ impl Gradients {
     /// # Errors
     /// The first reduction that failed; a unit that the micro-batches have not completed.
     pub fn finish(&mut self) -> Result<Vec<Transfer>, TrainError> {
-        let mut transfers = Vec::new();
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let Some(unit) = unit else { continue };
+        // In the order in which they started, more or less: the backward pass begins with the last unit.
+        for index in (0..self.units.len()).rev() {
+            self.settle(index)?;
+            let Some(unit) = &mut self.units[index] else { continue };
             if unit.left > 0 {
                 return Err(TrainError::Bucket { bucket: index });
             }
-            match std::mem::replace(&mut unit.state, State::Lost) {
-                State::Reducing(pending) => {
-                    let done = pending.wait().map_err(|error| error.error)?;
-                    let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
-                    unit.state = State::Here(done.buffer);
-                    transfers.push(Transfer { unit: Some(index), bytes, started, finished });
-                }
-                state => unit.state = state,
+            let (replicas, end) = (unit.shards.replicas.clone(), unit.shards.end.clone());
+            // Replicas of what is not shared out have been summed on the progress thread.
+            if (unit.part.is_some() || unit.shards.group.world() > 1) && replicas.world() > 1 {
+                replicas.all_reduce(unit.mine_mut(index)?, Op::Sum)?;
             }
-            if let Some(end) = &unit.end {
-                end.all_reduce(here_mut(index, &mut unit.state)?, Op::Sum)?;
+            if end.world() > 1 {
+                end.all_reduce(unit.mine_mut(index)?, Op::Sum)?;
             }
             unit.summed = true;
         }
+        let mut transfers = std::mem::take(&mut self.transfers);
+        transfers.sort_by_key(|transfer| transfer.started);
         Ok(transfers)
     }
 
-    /// The summed gradients of a unit.
+    /// This rank's part of the summed gradients of a unit: all of them where nothing is shared out.
     ///
     /// # Errors
     /// A unit that is not summed, or is none of this rank's.
     pub fn summed(&self, unit: UnitId) -> Result<View<'_, f32>, TrainError> {
         match &self.units[unit.0] {
-            Some(Unit { state: State::Here(buffer), summed: true, .. }) => Ok(buffer.as_view()),
+            Some(Unit { part: Some(part), summed: true, .. }) => Ok(part.as_view()),
+            Some(Unit { whole: Whole::Here(buffer), shards, summed: true, .. }) => {
+                Ok(buffer.view(shards.mine.clone())?)
+            }
             Some(_) => Err(TrainError::Bucket { bucket: unit.0 }),
             None => Err(TrainError::NotHere { unit: unit.0 }),
         }
     }
 
-    /// The summed gradient of one parameter.
+    /// What this rank has of the summed gradient of one parameter.
     ///
     /// # Errors
     /// A unit that is not summed, or is none of this rank's.
     pub fn summed_of(&self, id: TensorId) -> Result<View<'_, f32>, TrainError> {
         let (unit, range) = self.places[id.0].clone();
-        Ok(self.summed(unit)?.slice(range)?)
+        let held = self.units[unit.0].as_ref().ok_or(TrainError::NotHere { unit: unit.0 })?;
+        let within = overlap(&held.shards.mine, &range).map_or(0..0, |(within, _)| within);
+        Ok(self.summed(unit)?.slice(within)?)
+    }
+
+    /// What of the summed gradients this rank counts in the global norm: over all ranks, each element is counted once.
+    ///
+    /// # Errors
+    /// A unit that is not summed.
+    pub fn counted(&self, table: &Table, plan: &Plan) -> Result<Vec<View<'_, f32>>, TrainError> {
+        let counted = table.iter_here().filter(|(id, _)| plan.parameters[id.0].counted);
+        counted.map(|(id, _)| self.summed_of(id)).collect()
+    }
+
+    /// The sum of the squares of those.
+    ///
+    /// # Errors
+    /// A unit that is not summed.
+    pub fn sum_of_squares(&self, stream: &Stream, table: &Table, plan: &Plan) -> Result<f64, TrainError> {
+        Ok(norm::sum_of_squares(stream, &self.counted(table, plan)?)?)
     }
 }
 
+/// The sums over tensor-parallel ranks that a unit's parameters need, by group.
+fn tensor_sums(
+    table: &Table,
+    mesh: &Mesh,
+    plan: &Plan,
+    unit: &crate::model::Unit,
+) -> Result<Vec<(Arc<Communicator>, Vec<Range<usize>>)>, TrainError> {
+    let mut by_axes: Vec<(Axes, Vec<Range<usize>>)> = Vec::new();
+    for id in unit.ids() {
+        let over = plan.parameters[id.0].by[0].axes().and(Axes::TENSOR);
+        match by_axes.iter_mut().find(|(axes, _)| *axes == over) {
+            Some((_, ranges)) => ranges.push(table.get(id).range()),
+            None => by_axes.push((over, vec![table.get(id).range()])),
+        }
+    }
+    let mut sums = Vec::new();
+    for (axes, ranges) in by_axes {
+        if let Some(group) = mesh.groups(axes)?.first() {
+            sums.push((Arc::clone(group), ranges));
+        }
+    }
+    Ok(sums)
+}
+
 impl Unit {
+    fn here_mut(&mut self, index: usize) -> Result<&mut Buffer<f32>, TrainError> {
+        match &mut self.whole {
+            Whole::Here(buffer) => Ok(buffer),
+            Whole::Reducing(_) | Whole::Away => Err(TrainError::Bucket { bucket: index }),
+        }
+    }
+
+    /// This rank's part of the sum.
+    fn mine_mut(&mut self, index: usize) -> Result<ViewMut<'_, f32>, TrainError> {
+        match (&mut self.part, &mut self.whole) {
+            (Some(part), _) => Ok(part.as_view_mut()),
+            (None, Whole::Here(buffer)) => Ok(buffer.view_mut(self.shards.mine.clone())?),
+            (None, Whole::Reducing(_) | Whole::Away) => Err(TrainError::Bucket { bucket: index }),
+        }
+    }
+
     /// Sums over tensor-parallel ranks at once, and starts the sum over the ranks with other tokens.
     fn start(&mut self, index: usize) -> Result<(), TrainError> {
-        let buffer = here_mut(index, &mut self.state)?;
+        let buffer = match &mut self.whole {
+            Whole::Here(buffer) => buffer,
+            Whole::Reducing(_) | Whole::Away => return Err(TrainError::Bucket { bucket: index }),
+        };
         for (group, ranges) in &self.tensor {
             // Small ones, of which there may be many: they travel as one.
             let mut packed = Vec::with_capacity(ranges.iter().map(Range::len).sum());
@@ -215,18 +359,16 @@ impl Unit {
                 rest = after;
             }
         }
-        if let Some(copies) = &self.copies
-            && let State::Here(buffer) = std::mem::replace(&mut self.state, State::Lost)
-        {
-            self.state = State::Reducing(copies.start_all_reduce(buffer, Op::Sum));
+        let Shards { group, replicas, counts, .. } = &self.shards;
+        if group.world() * replicas.world() == 1 && self.part.is_none() {
+            return Ok(());
         }
+        let Whole::Here(buffer) = std::mem::replace(&mut self.whole, Whole::Away) else { return Ok(()) };
+        self.whole = Whole::Reducing(match group.world() {
+            // Alone with all of the state; what is left is the sum over the replicas.
+            1 if self.part.is_none() => replicas.start_all_reduce(buffer, Op::Sum),
+            _ => group.start_reduce_scatter_v_in_place(buffer, counts.clone(), Op::Sum),
+        });
         Ok(())
-    }
-}
-
-fn here_mut(index: usize, state: &mut State) -> Result<&mut Buffer<f32>, TrainError> {
-    match state {
-        State::Here(buffer) => Ok(buffer),
-        State::Reducing(_) | State::Lost => Err(TrainError::Bucket { bucket: index }),
     }
 }

@@ -3,9 +3,9 @@
 //! Every reduction of the trainer is derived here from what a tensor is and what it must become, never from a flag.
 //!
 //! The axes are those over which a tensor can differ. They refine the axes of the [mesh](crate::parallel::mesh): the
-//! data-parallel and context-parallel ranks, which all see tokens of their own, are together the product of [`Axis::Data`]
-//! and [`Axis::Ep`]; the tensor-parallel ranks are the product of [`Axis::Tp`] and [`Axis::Kv`], the latter larger than 1
-//! only where several of them share a key/value head.
+//! data-parallel and context-parallel ranks, which all see tokens of their own, are together the product of
+//! [`Axis::Replica`], [`Axis::Data`] and [`Axis::Ep`]; the tensor-parallel ranks are the product of [`Axis::Tp`] and
+//! [`Axis::Kv`], the latter larger than 1 only where several of them share a key/value head.
 
 use std::fmt;
 
@@ -14,7 +14,9 @@ use std::fmt;
 pub enum Axis {
     /// The first and the last stage of a pipeline, which both hold a tied embedding.
     Pp,
-    /// Ranks with tokens of their own and the same experts.
+    /// Groups of ranks with tokens of their own, each of which holds all state that is shared out: more than 1 with HSDP.
+    Replica,
+    /// Ranks of such a group with tokens of their own and the same experts, over which state is shared out.
     Data,
     /// Ranks with tokens of their own and experts of their own.
     Ep,
@@ -26,12 +28,13 @@ pub enum Axis {
 
 impl Axis {
     /// Every axis.
-    pub const ALL: [Self; 5] = [Self::Pp, Self::Data, Self::Ep, Self::Tp, Self::Kv];
+    pub const ALL: [Self; 6] = [Self::Pp, Self::Replica, Self::Data, Self::Ep, Self::Tp, Self::Kv];
 
     /// Its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pp => "pp",
+            Self::Replica => "replica",
             Self::Data => "data",
             Self::Ep => "ep",
             Self::Tp => "tp",
@@ -48,7 +51,11 @@ impl Axes {
     /// None.
     pub const NONE: Self = Self(0);
     /// All ranks that see tokens of their own: dp x cp.
-    pub const TOKENS: Self = Self::of(&[Axis::Data, Axis::Ep]);
+    pub const TOKENS: Self = Self::of(&[Axis::Replica, Axis::Data, Axis::Ep]);
+    /// The ranks of one replica that see tokens of their own: those over which state is shared out.
+    pub const SHARDS: Self = Self::of(&[Axis::Data, Axis::Ep]);
+    /// The ranks that see tokens of their own and hold the same experts.
+    pub const SAME_EXPERTS: Self = Self::of(&[Axis::Replica, Axis::Data]);
     /// All tensor-parallel ranks.
     pub const TENSOR: Self = Self::of(&[Axis::Tp, Axis::Kv]);
 
@@ -271,7 +278,7 @@ mod tests {
         assert!(parameter.after(sum, 0).is_err(), "a second sum");
         assert_eq!(parameter.move_to(parameter), Ok(Move::Nothing));
         let error = parameter.move_to(gradient).unwrap_err();
-        let expected = "no communication takes a tensor from replicated to data:partial ep:partial";
+        let expected = "no communication takes a tensor from replicated to replica:partial data:partial ep:partial";
         assert_eq!(error.to_string(), expected);
     }
 
@@ -279,7 +286,7 @@ mod tests {
     fn an_expert_is_summed_over_its_own_group_only() {
         let expert = Layout::REPLICATED.with(Axes::of(&[Axis::Ep]), Placement::Sharded(0));
         let gradient = expert.of_local_gradient(Axes::NONE);
-        assert_eq!(gradient.move_to(expert), Ok(Move::AllReduce(Axes::of(&[Axis::Data]))));
+        assert_eq!(gradient.move_to(expert), Ok(Move::AllReduce(Axes::SAME_EXPERTS)));
         assert!(gradient.after(Move::AllReduce(Axes::TOKENS), 0).is_err(), "others' experts are not summands");
     }
 

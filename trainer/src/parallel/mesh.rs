@@ -56,6 +56,14 @@ pub enum MeshError {
         /// The axes.
         sizes: Sizes,
     },
+    /// State shared out over what is no group of data ranks.
+    #[error("shards {shards} must divide dp {} x cp {} = {} data ranks, and be a multiple of ep {}", sizes.dp, sizes.cp, sizes.dp * sizes.cp, sizes.ep)]
+    Shards {
+        /// The axes.
+        sizes: Sizes,
+        /// Ranks over which state was to be shared out.
+        shards: usize,
+    },
     /// An axis of no rank.
     #[error("an axis of 0 ranks: pp {} dp {} cp {} tp {} ep {}; each is at least 1", sizes.pp, sizes.dp, sizes.cp, sizes.tp, sizes.ep)]
     Zero {
@@ -121,6 +129,8 @@ pub struct Mesh {
     place: Place,
     /// Tensor-parallel ranks that share a key/value head.
     kv: usize,
+    /// Groups of data ranks that each hold all state.
+    replicas: usize,
     world: Arc<Communicator>,
     /// Groups that tensors are communicated over, by their axes.
     groups: Vec<(Axes, Arc<Communicator>)>,
@@ -143,6 +153,7 @@ impl Mesh {
             sizes,
             place,
             kv,
+            replicas: 1,
             world,
             groups: Vec::new(),
             context: Arc::new(Communicator::alone()),
@@ -159,7 +170,7 @@ impl Mesh {
             (Axes::TENSOR, tp, stage + data * tp),
             (Axes::of(&[Axis::Kv]), kv, stage + data * tp + place.tp / kv * kv),
             (whole_data, dp * cp, same_stage_and_tp),
-            (Axes::of(&[Axis::Data]), edp, same_stage_and_tp + data % ep * tp),
+            (Axes::SAME_EXPERTS, edp, same_stage_and_tp + data % ep * tp),
             (Axes::of(&[Axis::Ep]), ep, same_stage_and_tp + data / ep * ep * tp),
         ];
         for (axes, size, color) in wanted {
@@ -188,6 +199,35 @@ impl Mesh {
     /// None that a caller could cause.
     pub fn alone() -> Result<Self, crate::TrainError> {
         Self::new(Arc::new(Communicator::alone()), Sizes::ONE, 1)
+    }
+
+    /// The same mesh, whose data ranks share out state over groups of `shards` neighbours (HSDP where there are several).
+    ///
+    /// Collective over the world.
+    ///
+    /// # Errors
+    /// [`MeshError::Shards`]; a failed split.
+    pub fn sharded(mut self, shards: usize) -> Result<Self, crate::TrainError> {
+        let Sizes { dp, cp, tp, ep, .. } = self.sizes;
+        if shards == 0 || !(dp * cp).is_multiple_of(shards) || !shards.is_multiple_of(ep) {
+            return Err(MeshError::Shards { sizes: self.sizes, shards }.into());
+        }
+        if shards == dp * cp {
+            return Ok(self);
+        }
+        self.replicas = dp * cp / shards;
+        let data = self.sizes.data_rank(self.place);
+        let (replica, of_stage) = (data / shards, self.place.pp * dp * cp * tp + self.place.tp);
+        let wanted = [
+            (Axes::of(&[Axis::Replica]), self.replicas, of_stage + data % shards * tp),
+            (Axes::SHARDS, shards, of_stage + replica * shards * tp),
+            (Axes::of(&[Axis::Data]), shards / ep, of_stage + (replica * shards + data % ep) * tp),
+        ];
+        for (axes, size, color) in wanted {
+            let group = self.split(size, Some(color))?;
+            self.groups.push((axes, group));
+        }
+        Ok(self)
     }
 
     /// A group of `size` ranks, all of which give the same `color`; groups of one need no communicator of their own.
@@ -251,7 +291,8 @@ impl Mesh {
         let Sizes { dp, cp, tp, ep, .. } = self.sizes;
         match axis {
             Axis::Pp => self.group_of(Axes::of(&[Axis::Pp])).map_or(1, |group| group.world()),
-            Axis::Data => dp * cp / ep,
+            Axis::Replica => self.replicas,
+            Axis::Data => dp * cp / ep / self.replicas,
             Axis::Ep => ep,
             Axis::Tp => tp / self.kv,
             Axis::Kv => self.kv,
@@ -265,7 +306,8 @@ impl Mesh {
         let data = self.sizes.data_rank(self.place);
         match axis {
             Axis::Pp => usize::from(pp > 1 && self.place.pp + 1 == pp),
-            Axis::Data => data / ep,
+            Axis::Replica => data / ep / self.size(Axis::Data),
+            Axis::Data => data / ep % self.size(Axis::Data),
             Axis::Ep => data % ep,
             Axis::Tp => self.place.tp / self.kv,
             Axis::Kv => self.place.tp % self.kv,

@@ -10,6 +10,7 @@ pub mod mesh;
 pub mod plan;
 pub mod tensor;
 pub mod weights;
+pub mod zero;
 
 /// The part of `count` things that rank `rank` of `world` has: an even split, the first ranks one more where it is uneven.
 pub fn share(count: usize, world: usize, rank: usize) -> Range<usize> {

@@ -8,6 +8,7 @@ use crate::TrainError;
 use crate::model::Table;
 use crate::parallel::layout::{Axes, Axis, Layout, Move, Placement};
 use crate::parallel::mesh::Mesh;
+use crate::parallel::zero::Zero;
 
 /// What happens at the two ends of a region, in the direction of the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +33,11 @@ pub struct Region {
 pub struct Reduction {
     /// As a backward pass leaves it.
     pub from: Layout,
-    /// What sums it, over all axes.
-    pub by: Move,
+    /// What sums it: over the axes on which all ranks get the sum, and over those on which each gets a part. The sums of an
+    /// element may be taken in any order, and the second is taken first where that is less to send.
+    pub by: [Move; 2],
+    /// As the update finds it, and as the optimizer's state lies.
+    pub state: Layout,
     /// Whether this rank's elements count in the global norm: of those that hold the same, one does.
     pub counted: bool,
 }
@@ -53,14 +57,17 @@ pub struct Plan {
     pub head: Region,
     /// By parameter.
     pub parameters: Vec<Reduction>,
+    /// What data ranks share out.
+    pub zero: Zero,
 }
 
 impl Plan {
-    /// What the layouts ask for. With `rows_apart` the residual stream's rows are shared out over tensor-parallel ranks.
+    /// What the layouts ask for. With `rows_apart` the residual stream's rows are shared out over tensor-parallel ranks;
+    /// `zero` says what data ranks share out.
     ///
     /// # Errors
     /// A change of layout that there is no communication for.
-    pub fn derive(table: &Table, mesh: &Mesh, rows_apart: bool) -> Result<Self, TrainError> {
+    pub fn derive(table: &Table, mesh: &Mesh, rows_apart: bool, zero: Zero) -> Result<Self, TrainError> {
         let rows = if rows_apart { Placement::Sharded(0) } else { Placement::Replicated };
         let stream = Layout::REPLICATED.with(Axes::TENSOR, rows);
         let partial = Layout::REPLICATED.with(Axes::TENSOR, Placement::Partial);
@@ -72,11 +79,15 @@ impl Plan {
             Region { forward: Border { enter: nothing, leave }, backward: Border { enter, leave: nothing } };
         let head = Region { forward: Border { enter, leave: nothing }, backward: Border { enter: nothing, leave } };
         let parameters = table.parameters().iter().map(|parameter| {
-            let (from, to) = (parameter.local_gradient(), parameter.entry.layout);
-            Ok(Reduction { from, by: from.move_to(to)?, counted: counted(to, mesh) })
+            let (from, layout) = (parameter.local_gradient(), parameter.entry.layout);
+            let state = zero.state(layout);
+            let summed = from.axes(|p| p == Placement::Partial).and(state.axes(|p| p == Placement::Replicated));
+            let middle = from.with(summed, Placement::Replicated);
+            let by = [from.move_to(middle)?, middle.move_to(state)?];
+            Ok(Reduction { from, by, state, counted: counted(state, mesh) })
         });
         let parameters = parameters.collect::<Result<_, TrainError>>()?;
-        Ok(Self { stream, embedding, attention: region, mlp: region, head, parameters })
+        Ok(Self { stream, embedding, attention: region, mlp: region, head, parameters, zero })
     }
 }
 

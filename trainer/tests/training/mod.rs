@@ -8,6 +8,7 @@ use warpweft_trainer::model::{IGNORE, ModelShape, Spread};
 use warpweft_trainer::optimizer::Schedule;
 use warpweft_trainer::parallel::context::Method;
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
+use warpweft_trainer::parallel::zero::Zero;
 use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
 
 use crate::common::ranks;
@@ -28,9 +29,11 @@ pub(crate) struct Training {
     pub(crate) sequence_parallel: bool,
     /// How context-parallel ranks bring the parts of a sequence together.
     pub(crate) context: Method,
+    /// What data ranks share out.
+    pub(crate) zero: Zero,
 }
 
-/// What a rank saw: loss and norm of each step, and the weights at the end.
+/// What a rank saw: loss and norm of each step, and its part of the weights at the end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) losses: Vec<f64>,
@@ -42,8 +45,8 @@ impl Training {
     /// A training of this model on one rank in one micro-batch.
     pub(crate) fn of(shape: ModelShape, batch: usize, steps: u64) -> Self {
         let (threads, ragged, sequence_parallel, context) = (1, false, false, Method::Ring);
-        let sizes = Sizes::ONE;
-        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes, sequence_parallel, context }
+        let (sizes, zero) = (Sizes::ONE, Zero::NONE);
+        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes, sequence_parallel, context, zero }
     }
 
     /// Trains on `dp` times the other ranks; gives what each saw.
@@ -57,7 +60,8 @@ impl Training {
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
         let micro_batch = self.micro_batch;
         let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
-        let recipe = Recipe { sequence_parallel: self.sequence_parallel, context: self.context, ..recipe };
+        let recipe =
+            Recipe { sequence_parallel: self.sequence_parallel, context: self.context, zero: self.zero, ..recipe };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
         let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");
@@ -72,6 +76,7 @@ impl Training {
             losses.push(report.loss);
             norms.push(report.grad_norm);
         }
+        trainer.settle().expect("weights that arrive");
         let weights = weights(&trainer);
         Seen { losses, norms, weights }
     }
@@ -91,8 +96,8 @@ impl Training {
     }
 }
 
-/// All weights of a rank, parameter after parameter.
+/// A rank's part of all weights, unit after unit: all of them where nothing is shared out.
 pub(crate) fn weights<T: Float>(trainer: &Trainer<T>) -> Vec<f64> {
-    let view = |id| trainer.weights().view(id).and_then(|view| Ok(view.host()?.to_vec())).expect("host memory");
-    trainer.model().table().iter_here().flat_map(|(id, _)| view(id)).map(|w: T| w.to_f64()).collect()
+    let view = |id| trainer.weights().part(id).and_then(|view| Ok(view.host()?.to_vec())).expect("host memory");
+    trainer.model().table().units_here().flat_map(|(id, _)| view(id)).map(|w: T| w.to_f64()).collect()
 }
