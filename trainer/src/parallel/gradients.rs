@@ -41,8 +41,7 @@ struct Unit {
     /// This rank's part of the sum over the micro-batches so far, where it keeps no more.
     part: Option<Buffer<f32>>,
     shards: Shards,
-    /// Sums over tensor-parallel ranks, of some parameters: the group, and where in the unit they are.
-    tensor: Vec<(Arc<Communicator>, Vec<Range<usize>>)>,
+    tensor: Vec<TensorSum>,
     elements: usize,
     /// Additions that one backward pass makes to it.
     uses: usize,
@@ -50,6 +49,9 @@ struct Unit {
     left: usize,
     summed: bool,
 }
+
+/// A sum over tensor-parallel ranks, of some parameters: the group, and where in the unit they are.
+type TensorSum = (Arc<Communicator>, Vec<Range<usize>>);
 
 enum Whole {
     Here(Buffer<f32>),
@@ -305,7 +307,7 @@ fn tensor_sums(
     mesh: &Mesh,
     plan: &Plan,
     unit: &crate::model::Unit,
-) -> Result<Vec<(Arc<Communicator>, Vec<Range<usize>>)>, TrainError> {
+) -> Result<Vec<TensorSum>, TrainError> {
     let mut by_axes: Vec<(Axes, Vec<Range<usize>>)> = Vec::new();
     for id in unit.ids() {
         let over = plan.parameters[id.0].by[0].axes().and(Axes::TENSOR);
