@@ -15,6 +15,7 @@ pub mod cross_entropy;
 pub mod embedding;
 pub mod layernorm;
 pub mod matmul;
+pub mod moe;
 pub mod norm;
 pub mod philox;
 pub mod residual;
