@@ -96,3 +96,15 @@ fn dualpipe_has_its_published_bubble_and_memory() {
         }
     }
 }
+
+/// Qi et al. 2024: no bubble where F = B = W, with the activations of 1F1B: p stages, here 2p chunks of half a stage.
+#[test]
+fn zb_v_has_no_bubble_with_the_memory_of_1f1b() {
+    for p in 1..=12 {
+        for m in [2 * p, 3 * p, 5 * p + 1] {
+            let schedule = make(Name::ZbV, p, m, Costs::default());
+            assert_eq!(schedule.proof().bubble_rate, 0.0, "p {p} m {m}");
+            assert_eq!(schedule.peak_activations(), vec![2 * p; p], "p {p} m {m}");
+        }
+    }
+}

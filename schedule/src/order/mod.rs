@@ -2,8 +2,11 @@
 
 mod dualpipe;
 mod fused;
+
+#[cfg(test)]
 mod interleaved;
 mod split;
+mod vee;
 
 use crate::{Costs, Kind, Name, Operation, Placement, ScheduleError, Shape};
 
@@ -34,7 +37,11 @@ pub(crate) fn make(
             chunks(name, v, 1, "one stage of each of its two copies of the model")?;
             (Placement::new(Shape::Both, p, 2), dualpipe::order(p, m)?)
         }
-        Name::ZbV | Name::Auto => return Err(ScheduleError::Unknown { name: name.to_string() }),
+        Name::ZbV => {
+            chunks(name, v, 2, "two chunks")?;
+            (Placement::new(Shape::Vee, p, 2), vee::order(p, m))
+        }
+        Name::Auto => return Err(ScheduleError::Unknown { name: name.to_string() }),
     };
     Ok((placement, orders, name.to_string()))
 }
