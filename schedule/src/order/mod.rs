@@ -2,8 +2,6 @@
 
 mod dualpipe;
 mod fused;
-
-#[cfg(test)]
 mod interleaved;
 mod split;
 mod vee;
