@@ -91,10 +91,11 @@ impl<'a, O: Watcher + ?Sized> Step<'_, 'a, O> {
             Special::DynamicSharedSize => all(launch.dynamic_shared),
             Special::TotalSharedSize => all(self.block.shared_bytes),
             Special::ClusterCtaId(_) | Special::ClusterCtaRank | Special::IsExplicitCluster => all(0),
-            Special::EnvReg(_) | Special::Pm | Special::GridId => all(0),
+            Special::EnvReg(_) | Special::Pm => all(0),
+            // Of 64 bits: whoever reads them writes a wide register.
+            Special::GridId | Special::Clock64 | Special::GlobalTimer => all(0),
             Special::Clock | Special::GlobalTimerLo => all(self.time() as u32),
             Special::ClockHi | Special::GlobalTimerHi => all((self.time() >> 32) as u32),
-            Special::Clock64 | Special::GlobalTimer => all(self.time() as u32),
         }
     }
 

@@ -30,6 +30,20 @@ macro_rules! vote {
 pub(super) fn rows(out: &mut Vec<Form>) {
     shuffles(out);
     votes(out);
+    matches(out);
+    reductions(out);
+    // The ISA leaves open which lane is elected, as long as it is always the same for a mask.
+    out.extend([collective("elect.sync", "d:b32|p membermask:b32", |_| {
+        |r, o, mask, _| {
+            let leader = mask.trailing_zeros();
+            r.set_narrow(o[0], mask, &[leader; LANES]);
+            r.set_predicate(o[1], mask, 1u32.checked_shl(leader).unwrap_or(0));
+        }
+    })
+    .since(8, 0, 90)]);
+}
+
+fn matches(out: &mut Vec<Form>) {
     out.extend([
         collective("match.any.sync.b32", "d:b32 a:b32 membermask:b32", |_| {
             |r, o, mask, _| {
@@ -59,6 +73,11 @@ pub(super) fn rows(out: &mut Vec<Form>) {
             }
         })
         .since(6, 0, 70),
+    ]);
+}
+
+fn reductions(out: &mut Vec<Form>) {
+    out.extend([
         collective("redux.sync(.add|.min|.max).u32", "d:u32 a:u32 membermask:b32", |m| match operation(m) {
             "add" => reduce!(|a, b| a.wrapping_add(b)),
             "min" => reduce!(|a, b| a.min(b)),
@@ -77,15 +96,6 @@ pub(super) fn rows(out: &mut Vec<Form>) {
             _ => reduce!(|a, b| a ^ b),
         })
         .since(7, 0, 80),
-        // The ISA leaves open which lane is elected, as long as it is always the same for a mask.
-        collective("elect.sync", "d:b32|p membermask:b32", |_| {
-            |r, o, mask, _| {
-                let leader = mask.trailing_zeros();
-                r.set_narrow(o[0], mask, &[leader; LANES]);
-                r.set_predicate(o[1], mask, 1u32.checked_shl(leader).unwrap_or(0));
-            }
-        })
-        .since(8, 0, 90),
     ]);
 }
 
