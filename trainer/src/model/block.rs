@@ -3,7 +3,7 @@
 //! GPT-2 and Llama differ in the parts (norms, biases, RoPE, activation), not in how they are put together. Attention and
 //! MLP are a tensor-parallel region each: qkv and up have columns of their own there, projection and down rows.
 
-use warpweft_device::{Buffer, Float, View};
+use warpweft_device::{Buffer, Float, View, ViewMut};
 use warpweft_kernels::matmul::Activation;
 use warpweft_kernels::{Write, residual};
 
@@ -12,6 +12,7 @@ use crate::memory::{Allocator, Class};
 use crate::model::attention::Attention;
 use crate::model::chunk::{Room, Work};
 use crate::model::layers::{Columns, Linear, Norm, NormRows};
+use crate::model::moe::{Moe, MoeErrors, MoeKept};
 use crate::model::pass::Pass;
 use crate::model::shape::{Architecture, ModelShape};
 use crate::model::spread::Spread;
@@ -31,6 +32,7 @@ pub struct Block {
     norm2: Norm,
     up: Linear,
     down: Linear,
+    moe: Option<Moe>,
     channels: usize,
 }
 
@@ -46,6 +48,7 @@ pub struct BlockKept<T> {
     normed2: Buffer<T>,
     pre: Buffer<T>,
     activated: Buffer<T>,
+    moe: Option<MoeKept<T>>,
 }
 
 /// What the backward pass to a block's input leaves for the one to its weights.
@@ -58,6 +61,7 @@ pub struct BlockErrors<T> {
     middle: Buffer<T>,
     qkv: Buffer<T>,
     normed1: Buffer<T>,
+    moe: Option<MoeErrors<T>>,
 }
 
 /// Names of a block's layers in the parameter table.
@@ -116,7 +120,10 @@ impl Block {
         let up = Linear::of_columns(table, &name(names.up), columns, channels, gpt2, plain);
         let down = Linear::of_rows(table, &name(names.down), [channels, hidden], units, gpt2, small);
         let up = up.with_activation(activation);
-        Self { norm1, qkv, attention: Attention::new(model, spread), projection, norm2, up, down, channels }
+        let moe = model
+            .moe
+            .map(|of| Moe::new(table, (model, of), spread, (index, &name("mlp")), (activation, [plain, small])));
+        Self { norm1, qkv, attention: Attention::new(model, spread), projection, norm2, up, down, moe, channels }
     }
 
     /// Elements of a row of the widest buffer that lies between its layers.
@@ -146,6 +153,7 @@ impl Block {
             normed2,
             pre,
             activated,
+            moe: None,
         })
     }
 
@@ -163,6 +171,7 @@ impl Block {
             middle: of(rows, self.channels)?,
             qkv: of(rows, self.qkv.outputs())?,
             normed1: of(stream_rows, self.channels)?,
+            moe: None,
         })
     }
 
@@ -188,7 +197,8 @@ impl Block {
         let lse = kept.lse.view_mut(..self.attention.lse_len(pass))?;
         self.attention.forward(pass, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?, attended, lse)?;
         let attended = pass.of(&kept.attended, self.projection.inputs())?;
-        leave(pass, attention, &self.projection, attended, x, &mut work.summand, &mut kept.middle)?;
+        let nothing = |_: ViewMut<'_, T>| Ok(());
+        leave(pass, attention, &self.projection, attended, x, nothing, &mut work.summand, &mut kept.middle)?;
 
         let middle = pass.stream_of(&kept.middle, channels)?;
         self.norm2.forward(pass, middle, &mut kept.norm2, pass.stream_of_mut(&mut kept.normed2, channels)?)?;
@@ -198,7 +208,11 @@ impl Block {
         let activated = pass.of_mut(&mut kept.activated, self.down.inputs())?;
         self.up.forward(pass, normed, Some(pre), None, activated)?;
         let activated = pass.of(&kept.activated, self.down.inputs())?;
-        leave(pass, mlp, &self.down, activated, middle, &mut work.summand, y)
+        let experts = |sum: ViewMut<'_, T>| {
+            kept.moe = self.moe.as_ref().map(|moe| moe.forward(pass, normed, sum)).transpose()?;
+            Ok(())
+        };
+        leave(pass, mlp, &self.down, activated, middle, experts, &mut work.summand, y)
     }
 
     /// Turns the error of the block's output in `dx` into the error of its input.
@@ -225,6 +239,9 @@ impl Block {
         self.up.backward_activation(pass, pre, dactivated, pass.of_mut(&mut errors.pre, width)?)?;
         let dpre = pass.of(&errors.pre, width)?;
         self.up.backward_input(pass, dpre, Write::Set, pass.of_mut(&mut work.summand, channels)?)?;
+        if let (Some(moe), Some(kept)) = (&self.moe, &kept.moe) {
+            errors.moe = Some(moe.backward_input(pass, kept, dout, pass.of_mut(&mut work.summand, channels)?)?);
+        }
         let dnormed = tensor::leave(pass, mlp.leave, &mut work.summand, channels)?;
         pass.stream_of_mut(&mut errors.normed2, channels)?.copy_from(pass.stream, dnormed)?;
         let (dnormed, middle) = (pass.stream_of(&errors.normed2, channels)?, pass.stream_of(&kept.middle, channels)?);
@@ -267,6 +284,9 @@ impl Block {
         let normed = pass.stream_of(&kept.normed2, channels)?;
         let normed = tensor::enter(pass, mlp.enter, normed, channels, &mut work.whole)?;
         self.up.backward_weight(pass, normed, pass.of(&errors.pre, self.up.outputs())?, gradients)?;
+        if let (Some(moe), Some(kept), Some(errors)) = (&self.moe, &kept.moe, &errors.moe) {
+            moe.backward_weight(pass, normed, kept, errors, gradients)?;
+        }
         let (dnormed, middle) = (pass.stream_of(&errors.normed2, channels)?, pass.stream_of(&kept.middle, channels)?);
         self.norm2.backward_weight(pass, dnormed, middle, &kept.norm2, gradients)?;
 
@@ -297,21 +317,25 @@ fn packed(model: &ModelShape, spread: &Spread) -> [Columns; 2] {
     ]
 }
 
-/// `y = x + (sum over the ranks of inputs Wᵀ) + b`: the end of a region.
+/// `y = x + (sum over the ranks of inputs Wᵀ and of what `also` adds to it) + b`: the end of a region.
+#[allow(clippy::too_many_arguments)] // the parts of one sum
 fn leave<T: Float>(
     pass: &Pass<'_, T>,
     border: Border,
     layer: &Linear,
     inputs: View<'_, T>,
     x: View<'_, T>,
+    also: impl FnOnce(ViewMut<'_, T>) -> Result<(), TrainError>,
     summand: &mut Buffer<T>,
     y: &mut Buffer<T>,
 ) -> Result<(), TrainError> {
     let channels = layer.outputs();
     if pass.mesh.sizes().tp == 1 {
-        return layer.forward(pass, inputs, None, Some(x), pass.stream_of_mut(y, channels)?);
+        layer.forward(pass, inputs, None, Some(x), pass.stream_of_mut(y, channels)?)?;
+        return also(pass.stream_of_mut(y, channels)?);
     }
     layer.product(pass, inputs, pass.of_mut(summand, channels)?)?;
+    also(pass.of_mut(summand, channels)?)?;
     let sum = tensor::leave(pass, border.leave, summand, channels)?;
     let shape = residual::Shape { rows: pass.stream_rows().len(), channels };
     Ok(residual::forward(pass.stream, shape, x, sum, layer.bias(pass)?, pass.stream_of_mut(y, channels)?)?)

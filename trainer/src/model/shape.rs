@@ -33,6 +33,32 @@ pub struct ModelShape {
     pub vocab: usize,
     /// Whether the output projection is the token embedding.
     pub tied: bool,
+    /// The experts beside the MLP of every block, where there are some; `hidden` is then the width of the MLP that all
+    /// tokens go through, and may be 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moe: Option<MoeShape>,
+}
+
+/// The sizes of a mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoeShape {
+    /// Experts, E.
+    pub experts: usize,
+    /// Experts that a token goes to, K.
+    pub top_k: usize,
+    /// Width inside an expert.
+    pub hidden: usize,
+    /// Whether scores are sigmoids of the logits, not their softmax.
+    pub sigmoid: bool,
+    /// Whether the weights of a token's experts are divided by their sum.
+    pub normalize: bool,
+}
+
+impl MoeShape {
+    /// Softmax scores, weights that add up to 1.
+    pub const fn new(experts: usize, top_k: usize, hidden: usize) -> Self {
+        Self { experts, top_k, hidden, sigmoid: false, normalize: true }
+    }
 }
 
 /// Sizes that do not fit together.
@@ -88,6 +114,14 @@ pub enum ShapeError {
         /// Key/value heads asked for.
         kv_heads: usize,
     },
+    /// More experts a token than there are.
+    #[error("each token goes to {top_k} experts of {experts}; use at most {experts}")]
+    TopK {
+        /// Experts of a token.
+        top_k: usize,
+        /// Experts there are.
+        experts: usize,
+    },
     /// More elements than an address space has.
     #[error(
         "a model of {layers} layers, {channels} channels and {vocab} tokens has more parameters than can be addressed"
@@ -106,14 +140,14 @@ impl ModelShape {
     /// GPT-2: as many key/value heads as heads, an MLP of 4C, tied embeddings.
     pub fn gpt2(layers: usize, channels: usize, heads: usize, context: usize, vocab: usize) -> Self {
         let (architecture, hidden) = (Architecture::Gpt2, channels.saturating_mul(4));
-        Self { architecture, layers, channels, heads, kv_heads: heads, hidden, context, vocab, tied: true }
+        Self { architecture, layers, channels, heads, kv_heads: heads, hidden, context, vocab, tied: true, moe: None }
     }
 
     /// Llama: an MLP of 8C/3 rounded up to a multiple of 64, tied embeddings.
     pub fn llama(layers: usize, channels: usize, heads: usize, kv_heads: usize, context: usize, vocab: usize) -> Self {
         let hidden = channels.saturating_mul(8).div_ceil(3 * 64).saturating_mul(64);
         let architecture = Architecture::Llama;
-        Self { architecture, layers, channels, heads, kv_heads, hidden, context, vocab, tied: true }
+        Self { architecture, layers, channels, heads, kv_heads, hidden, context, vocab, tied: true, moe: None }
     }
 
     /// Checks that the sizes fit together.
@@ -126,12 +160,18 @@ impl ModelShape {
             ("channels", self.channels),
             ("heads", self.heads),
             ("kv-heads", self.kv_heads),
-            ("the MLP's hidden size", self.hidden),
+            ("the MLP's hidden size", if self.moe.is_some() { 1 } else { self.hidden }),
+            ("experts", self.moe.map_or(1, |moe| moe.experts)),
+            ("top-k", self.moe.map_or(1, |moe| moe.top_k)),
+            ("an expert's hidden size", self.moe.map_or(1, |moe| moe.hidden)),
             ("context", self.context),
             ("vocab", self.vocab),
         ];
         if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
             return Err(ShapeError::Zero { what });
+        }
+        if let Some(MoeShape { top_k, experts, .. }) = self.moe.filter(|moe| moe.top_k > moe.experts) {
+            return Err(ShapeError::TopK { top_k, experts });
         }
         divides("channels", self.channels, "heads", self.heads)?;
         divides("heads", self.heads, "kv-heads", self.kv_heads)?;
@@ -148,8 +188,14 @@ impl ModelShape {
         }
         // A bound that no count below exceeds: each layer has at most 4C + 3F rows and columns of C, with biases.
         let bound = || {
-            let layer =
-                self.hidden.checked_mul(3)?.checked_add(self.channels.checked_mul(8)?)?.checked_mul(self.channels)?;
+            let experts =
+                self.moe.map_or(Some(0), |moe| moe.experts.checked_mul(moe.hidden.checked_mul(3)?.checked_add(1)?))?;
+            let layer = self
+                .hidden
+                .checked_mul(3)?
+                .checked_add(experts)?
+                .checked_add(self.channels.checked_mul(8)?)?
+                .checked_mul(self.channels)?;
             let tables = self.vocab.checked_mul(2)?.checked_add(self.context)?.checked_mul(self.channels)?;
             layer.checked_mul(self.layers)?.checked_add(tables)?.checked_mul(size_of::<f32>())
         };

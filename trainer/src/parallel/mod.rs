@@ -4,6 +4,7 @@ use std::ops::Range;
 
 pub mod check;
 pub mod context;
+pub mod expert;
 pub mod gradients;
 pub mod layout;
 pub mod mesh;

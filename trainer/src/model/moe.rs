@@ -1,0 +1,245 @@
+//! A mixture of experts beside the MLP of a block: a router sends each token to some of many small MLPs.
+//!
+//! The block's own MLP is the expert that all tokens share (DeepSeekMoE, arXiv 2401.06066), of any width, 0 too. Each rank of
+//! the expert-parallel group has some of the experts, each tensor-parallel rank some columns of every expert. All is part of
+//! the MLP's region: what comes out, and every error that goes back, is a summand over the tensor-parallel ranks.
+
+use std::sync::Arc;
+
+use warpweft_comm::Communicator;
+use warpweft_device::{Buffer, Float, View, ViewMut};
+use warpweft_kernels::Write;
+use warpweft_kernels::matmul::{self, Activation, Epilogue};
+use warpweft_kernels::moe::dispatch::{self, Rows};
+use warpweft_kernels::moe::router::{self, Margin, Options, Score};
+use warpweft_kernels::moe::{self, grouped};
+
+use crate::TrainError;
+use crate::model::pass::Pass;
+use crate::model::portion::Portion;
+use crate::model::shape::{ModelShape, MoeShape};
+use crate::model::spread::Spread;
+use crate::model::table::{Entry, Init, Table, TensorId};
+use crate::parallel::expert::Exchange;
+use crate::parallel::gradients::Gradients;
+use crate::parallel::layout::{Axes, Axis, Layout, Placement};
+
+/// The router and this rank's experts, its columns of each.
+#[derive(Clone, Debug)]
+pub struct Moe {
+    router: TensorId,
+    up: TensorId,
+    down: TensorId,
+    of: MoeShape,
+    channels: usize,
+    /// Columns of each expert that this rank has.
+    hidden: usize,
+    activation: Activation,
+}
+
+/// What a forward pass keeps, made by it: how many rows come to a rank's experts is known only then.
+pub struct MoeKept<T> {
+    scores: Buffer<f32>,
+    experts: Buffer<u32>,
+    weights: Buffer<f32>,
+    order: Buffer<u32>,
+    places: Buffer<u32>,
+    /// How near a choice came to be another one.
+    pub margin: Margin,
+    exchange: Exchange,
+    /// By expert: what goes in, before and after the activation.
+    rows: Buffer<T>,
+    pre: Buffer<T>,
+    activated: Buffer<T>,
+    /// What the experts made of this rank's rows.
+    made: Buffer<T>,
+}
+
+/// What the backward pass to the input leaves for the one to the weights.
+pub struct MoeErrors<T> {
+    logits: Buffer<T>,
+    pre: Buffer<T>,
+    out: Buffer<T>,
+}
+
+impl Moe {
+    /// The mixture of block `index`; enters the router in the unit begun last, and begins one for the experts.
+    pub(super) fn new(
+        table: &mut Table,
+        (model, of): (&ModelShape, MoeShape),
+        spread: &Spread,
+        (index, name): (usize, &str),
+        (activation, [plain, small]): (Activation, [f64; 2]),
+    ) -> Self {
+        let (channels, units) = (model.channels, spread.tp.share(of.hidden));
+        let [router] = table.group([Entry {
+            // What each adds to the error of a weight is for its columns of the experts.
+            seen_in_part: Axes::TENSOR,
+            ..Entry::replicated(format!("{name}.gate.weight"), vec![of.experts, channels], Init::Normal(plain))
+        }]);
+        table.begin_unit(format!("experts {index}"), spread.has_block(index), Axes::SAME_EXPERTS);
+        let mut columns = vec![units.clone()];
+        if activation == Activation::SwiGlu {
+            columns.push(of.hidden + units.start..of.hidden + units.end);
+        }
+        let mut expert = |kind: &str, shape: [usize; 3], along: u8, held, deviation| {
+            let shape = [of.experts, shape[1], shape[2]].to_vec();
+            let experts = vec![spread.ep.share(of.experts)];
+            let layout = Layout::REPLICATED.with(Axes::of(&[Axis::Ep]), Placement::Sharded(0));
+            let [id] = table.group([Entry {
+                portion: Portion::whole(&shape).only(0, experts).only(usize::from(along), held),
+                layout: layout.with(Axes::TENSOR, Placement::Sharded(along)),
+                ..Entry::replicated(format!("{name}.experts.{kind}.weight"), shape, Init::Normal(deviation))
+            }]);
+            id
+        };
+        let outputs = if activation == Activation::SwiGlu { 2 * of.hidden } else { of.hidden };
+        let up = expert("up", [0, outputs, channels], 1, columns, plain);
+        let down = expert("down", [0, channels, of.hidden], 2, vec![units.clone()], small);
+        Self { router, up, down, of, channels, hidden: units.len(), activation }
+    }
+
+    fn group<'a, T>(&self, pass: &Pass<'a, T>) -> Result<Option<&'a Arc<Communicator>>, TrainError> {
+        Ok(pass.mesh.groups(Axes::of(&[Axis::Ep]))?.first().copied())
+    }
+
+    fn options(&self) -> Options {
+        let score = if self.of.sigmoid { Score::Sigmoid } else { Score::Softmax };
+        Options { score, normalize: self.of.normalize, scale: 1.0 }
+    }
+
+    fn routing(&self, rows: usize) -> moe::Shape {
+        moe::Shape { rows, experts: self.of.experts, top_k: self.of.top_k }
+    }
+
+    fn router(&self, rows: usize) -> matmul::Shape {
+        matmul::Shape { m: rows, n: self.of.experts, k: self.channels }
+    }
+
+    fn rows(&self, rows: usize) -> Rows {
+        Rows { rows, top_k: self.of.top_k, channels: self.channels, len: rows * self.of.top_k }
+    }
+
+    /// Outputs of an expert's first layer that this rank has.
+    fn expanded(&self) -> usize {
+        if self.activation == Activation::SwiGlu { 2 * self.hidden } else { self.hidden }
+    }
+
+    fn up<'a>(&self, exchange: &'a Exchange) -> grouped::Shape<'a> {
+        grouped::Shape { counts: exchange.counts(), n: self.expanded(), k: self.channels }
+    }
+
+    fn down<'a>(&self, exchange: &'a Exchange) -> grouped::Shape<'a> {
+        grouped::Shape { counts: exchange.counts(), n: self.channels, k: self.hidden }
+    }
+
+    /// Adds to `y` what the experts make of `x`, both all rows of a region. Collective over the expert-parallel ranks.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape; a failed operation among the ranks.
+    pub fn forward<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        x: View<'_, T>,
+        y: ViewMut<'_, T>,
+    ) -> Result<MoeKept<T>, TrainError> {
+        let (stream, device, rows) = (pass.stream, pass.stream.device(), pass.rows());
+        let (shape, all) = (self.routing(rows), rows * self.of.top_k);
+        let mut logits = device.uninitialized::<T>(rows * self.of.experts)?;
+        let epilogue = Epilogue { bias: None, activation: Activation::None, pre: None, residual: None };
+        let router = pass.weights.view(self.router)?;
+        matmul::forward(stream, self.router(rows), x, router, epilogue, logits.as_view_mut())?;
+        let (mut scores, mut weights) = (device.uninitialized(logits.len())?, device.uninitialized(all)?);
+        let mut experts = device.uninitialized(all)?;
+        let (s, e, w) = (scores.as_view_mut(), experts.as_view_mut(), weights.as_view_mut());
+        let margin = router::forward(stream, shape, self.options(), logits.as_view(), None, s, e, w)?;
+
+        let (mut order, mut places) = (device.uninitialized(all)?, device.uninitialized(all)?);
+        let mut counts = device.zeros(self.of.experts)?;
+        let (c, o, p) = (counts.as_view_mut(), order.as_view_mut(), places.as_view_mut());
+        dispatch::sort(stream, shape, experts.as_view(), None, c, o, p)?;
+        let mut sorted = device.uninitialized(all * self.channels)?;
+        dispatch::permute(stream, self.rows(rows), order.as_view(), None, x, sorted.as_view_mut())?;
+        let exchange = Exchange::new(self.group(pass)?, counts.as_view().host()?)?;
+        let inside = exchange.to_experts(device, &sorted, self.channels)?;
+
+        let came = exchange.rows();
+        let mut pre = device.uninitialized(came * self.expanded())?;
+        let (mut activated, mut out) =
+            (device.uninitialized(came * self.hidden)?, device.uninitialized(came * self.channels)?);
+        let (up, kept, activation) = (pass.weights.view(self.up)?, Some(pre.as_view_mut()), self.activation);
+        let (i, a) = (inside.as_view(), activated.as_view_mut());
+        grouped::forward(stream, self.up(&exchange), i, up, activation, kept, a)?;
+        let (down, a, o) = (pass.weights.view(self.down)?, activated.as_view(), out.as_view_mut());
+        grouped::forward(stream, self.down(&exchange), a, down, Activation::None, None, o)?;
+        let made = exchange.from_experts(device, &out, self.channels)?;
+        let (p, w) = (places.as_view(), Some(weights.as_view()));
+        dispatch::combine(stream, self.rows(rows), p, w, made.as_view(), Write::Add, y)?;
+        Ok(MoeKept { scores, experts, weights, order, places, margin, exchange, rows: inside, pre, activated, made })
+    }
+
+    /// Adds to `dx` the error of the input, from that of the output, `dy`. Collective over the expert-parallel ranks.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn backward_input<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        kept: &MoeKept<T>,
+        dy: View<'_, T>,
+        mut dx: ViewMut<'_, T>,
+    ) -> Result<MoeErrors<T>, TrainError> {
+        let (stream, device, rows) = (pass.stream, pass.stream.device(), pass.rows());
+        let (of, exchange, came) = (self.rows(rows), &kept.exchange, kept.exchange.rows());
+        let (places, weights) = (kept.places.as_view(), kept.weights.as_view());
+        let mut dweights = device.uninitialized(of.len)?;
+        dispatch::backward_weights(stream, of, places, kept.made.as_view(), dy, dweights.as_view_mut())?;
+        let mut sorted = device.uninitialized(of.len * self.channels)?;
+        dispatch::permute(stream, of, kept.order.as_view(), Some(weights), dy, sorted.as_view_mut())?;
+        let out = exchange.to_experts(device, &sorted, self.channels)?;
+
+        let mut dactivated = device.uninitialized(came * self.hidden)?;
+        let (down, d) = (pass.weights.view(self.down)?, dactivated.as_view_mut());
+        grouped::backward_input(stream, self.down(exchange), out.as_view(), down, Write::Set, d)?;
+        let mut pre = device.uninitialized(came * self.expanded())?;
+        let before = matmul::Shape { m: came, n: self.expanded(), k: self.channels };
+        let (p, d) = (kept.pre.as_view(), dactivated.as_view());
+        matmul::backward_activation(stream, before, self.activation, p, d, pre.as_view_mut())?;
+        let mut inside = device.uninitialized(came * self.channels)?;
+        let (up, i) = (pass.weights.view(self.up)?, inside.as_view_mut());
+        grouped::backward_input(stream, self.up(exchange), pre.as_view(), up, Write::Set, i)?;
+        let back = exchange.from_experts(device, &inside, self.channels)?;
+        dispatch::combine(stream, of, places, None, back.as_view(), Write::Add, dx.reborrow())?;
+
+        let mut logits = device.uninitialized(rows * self.of.experts)?;
+        let (scores, experts, d) = (kept.scores.as_view(), kept.experts.as_view(), dweights.as_view());
+        router::backward(stream, self.routing(rows), self.options(), scores, experts, d, None, logits.as_view_mut())?;
+        let router = pass.weights.view(self.router)?;
+        matmul::backward_input(stream, self.router(rows), logits.as_view(), router, Write::Add, dx)?;
+        Ok(MoeErrors { logits, pre, out })
+    }
+
+    /// Adds to the gradients of router and experts, from the input `x` and what the passes before left.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward); a failed start of a reduction.
+    pub fn backward_weight<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        x: View<'_, T>,
+        kept: &MoeKept<T>,
+        errors: &MoeErrors<T>,
+        gradients: &mut Gradients,
+    ) -> Result<(), TrainError> {
+        let (stream, exchange) = (pass.stream, &kept.exchange);
+        let shape = self.router(pass.rows());
+        matmul::backward_weight(stream, shape, x, errors.logits.as_view(), gradients.view(self.router)?)?;
+        gradients.done(self.router, self.router)?;
+        let (inside, pre) = (kept.rows.as_view(), errors.pre.as_view());
+        grouped::backward_weight(stream, self.up(exchange), inside, pre, gradients.view(self.up)?)?;
+        gradients.done(self.up, self.up)?;
+        let (activated, out) = (kept.activated.as_view(), errors.out.as_view());
+        grouped::backward_weight(stream, self.down(exchange), activated, out, gradients.view(self.down)?)?;
+        gradients.done(self.down, self.down)
+    }
+}
