@@ -5,14 +5,18 @@ mod common;
 mod training;
 
 use training::{Seen, Training};
+use warpweft_device::Device;
 use warpweft_trainer::model::{ModelShape, MoeShape, ShapeError};
-use warpweft_trainer::parallel::mesh::Sizes;
+use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
+use warpweft_trainer::parallel::zero::Zero;
+use warpweft_trainer::step::{Recipe, Sequences, Trainer};
 
 const STEPS: u64 = 20;
 
 /// Losses within 1e-5 of one rank's and gradient norms within 5e-5, at every step; every rank has the same.
 fn assert_same(training: Training, dp: usize, what: &str) {
-    let reference = Training { sizes: Sizes::ONE, sequence_parallel: false, ..training }.run::<f32>(1).remove(0);
+    let reference =
+        Training { sizes: Sizes::ONE, sequence_parallel: false, zero: Zero::NONE, ..training }.run::<f32>(1).remove(0);
     let seen = training.run::<f32>(dp);
     for rank in &seen {
         assert_eq!((&rank.losses, &rank.norms), (&seen[0].losses, &seen[0].norms), "{what}: ranks differ");
@@ -76,9 +80,76 @@ fn rows_shared_out_over_tensor_parallel_ranks() {
 }
 
 #[test]
+fn state_shared_out_over_the_ranks_with_the_same_experts() {
+    for stage in 1..=3 {
+        let sizes = Sizes { ep: 2, cp: 2, ..Sizes::ONE };
+        let shape = llama(MoeShape::new(4, 2, 9));
+        let training = Training { sizes, zero: Zero::stage(stage), micro_batch: 2, ..Training::of(shape, 5, STEPS) };
+        assert_same(training, 2, &format!("ZeRO-{stage}"));
+    }
+}
+
+#[test]
 fn sizes_that_make_no_mixture_are_refused() {
     assert_eq!(llama(MoeShape::new(2, 3, 8)).check(), Err(ShapeError::TopK { top_k: 3, experts: 2 }));
     assert!(matches!(llama(MoeShape::new(0, 0, 8)).check(), Err(ShapeError::Zero { what: "experts" })));
     assert!(matches!(llama(MoeShape::new(2, 1, 0)).check(), Err(ShapeError::Zero { .. })));
     assert!(llama(MoeShape::new(usize::MAX / 2, 1, 8)).check().is_err());
+}
+
+/// Along the gradient of each tensor, at unit length, the loss must rise by the gradient's norm.
+///
+/// With a step of h = 2^-7 each way the differences carry the rounding of two losses near 3 (each within some 2^-23 of
+/// itself, 1e-6 together with the passes' own), over 2 h: 1e-4; and h² / 6 times a third derivative, 1e-5 of its size.
+#[test]
+fn every_gradient_is_the_slope_of_the_loss() {
+    let sigmoid = MoeShape { sigmoid: true, ..MoeShape::new(3, 3, 8) };
+    let raw = MoeShape { normalize: false, ..MoeShape::new(3, 3, 8) };
+    for shape in [llama(MoeShape::new(3, 3, 8)), llama(sigmoid), gpt2(raw), llama(MoeShape::new(4, 2, 8))] {
+        // A choice has no slope: where there is one, what comes after the last of them is all that can be compared.
+        let part = if shape.moe.is_some_and(|moe| moe.top_k < moe.experts) { ".1.mlp.experts." } else { ".mlp." };
+        let (inputs, targets): (Vec<u32>, Vec<u32>) =
+            (0..2 * shape.context as u32).map(|i| ((i * i * 7 + i) % 19, (i * 5 + 3) % 19)).unzip();
+        let sequences = Sequences { inputs: &inputs, targets: &targets };
+        let device = Device::cpu_with_threads(1).expect("a thread");
+        let trainer = || {
+            let mesh = Mesh::alone().expect("a mesh of one");
+            Trainer::<f32>::new(shape, Recipe::new(shape.context, 2), &device, mesh).expect("a trainer")
+        };
+        let mut at = trainer();
+        // Far from the small initial values, so that every gradient is well above rounding.
+        let values: Vec<Vec<f32>> = at
+            .model()
+            .table()
+            .iter()
+            .map(|(id, parameter)| {
+                let norm = parameter.shape().len() == 1 && parameter.name().ends_with("weight");
+                let value = |i: usize| ((i * 7919 + id.index() * 104_729) % 2003) as f32 / 1001.0 - 1.0;
+                (0..parameter.len()).map(|i| 0.5 * value(i) + if norm { 1.0 } else { 0.0 }).collect()
+            })
+            .collect();
+        at.set_weights(|id| values[id.index()].clone()).expect("weights");
+        at.step(sequences, inputs.len() as u64, None).expect("a step");
+        let mut moved = trainer();
+        for (id, parameter) in at.model().table().iter() {
+            if !parameter.name().contains(part) {
+                continue;
+            }
+            let gradient = at.gradients().summed_of(id).and_then(|view| Ok(view.host()?.to_vec())).expect("summed");
+            let norm = gradient.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+            assert!(norm > 1e-2, "{}: a norm of {norm} is too small to be seen", parameter.name());
+            let h = 1.0 / 128.0;
+            let mut loss = |sign: f64| {
+                let step = |(w, g): (&f32, &f32)| (f64::from(*w) + sign * h * f64::from(*g) / norm) as f32;
+                let there: Vec<f32> = values[id.index()].iter().zip(&gradient).map(step).collect();
+                moved
+                    .set_weights(|other| if other == id { there.clone() } else { values[other.index()].clone() })
+                    .expect("weights");
+                moved.evaluate(sequences, 2).expect("a loss")
+            };
+            let slope = (loss(1.0) - loss(-1.0)) / (2.0 * h);
+            let allowed = 2e-4 + 5e-3 * norm;
+            assert!((slope - norm).abs() <= allowed, "{}: slope {slope}, norm {norm}", parameter.name());
+        }
+    }
 }

@@ -146,9 +146,8 @@ impl Context {
 
     /// Bytes that all ranks together send for one forward pass of sequences, elements of `element` bytes.
     ///
-    /// Ring: (cp - 1) · B T · 2 G D, each rank's keys and values passing all others. Ulysses: (cp - 1) / cp of
-    /// B T · (H + 2 G′) D on the way there, with G′ = max(G, cp) key/value heads, and of B T · H D on the way back, but
-    /// for the rounding of an uneven cut.
+    /// Ring: (cp - 1) · B T · 2 G D elements, each rank's keys and values passing all others. Ulysses, with H' = H / cp and
+    /// G' = max(G / cp, 1) heads of a rank: (cp - 1) · B T · (H' + 2 G') D on the way there, (cp - 1) · B T · H' D back.
     pub fn forward_bytes(&self, sizes: &Sizes, element: usize) -> u64 {
         let elements = match self.method {
             Method::Ring => (self.group.world() - 1) * sizes.batch * self.tokens * 2 * sizes.keys(),
