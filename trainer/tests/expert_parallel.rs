@@ -90,10 +90,53 @@ fn state_shared_out_over_the_ranks_with_the_same_experts() {
 }
 
 #[test]
+fn the_auxiliary_loss_is_a_sequences_wherever_its_tokens_are() {
+    for sigmoid in [false, true] {
+        let shape = llama(MoeShape { balance: 0.5, sigmoid, ..MoeShape::new(4, 2, 9) });
+        check(shape, (2, 1, 1, 2));
+        check(shape, (1, 4, 1, 2));
+        check(shape, (2, 2, 2, 4));
+    }
+    // It is felt: the same training without it goes elsewhere.
+    let losses = |balance| {
+        let shape = llama(MoeShape { balance, ..MoeShape::new(4, 2, 9) });
+        Training::of(shape, 5, STEPS).run::<f32>(1).remove(0).losses
+    };
+    let (with, without) = (losses(0.5), losses(0.0));
+    assert_eq!(with[0], without[0], "it is not in the loss");
+    assert_ne!(with[5], without[5]);
+}
+
+#[test]
+fn the_auxiliary_gradient_is_proportional_to_its_factor() {
+    let gradient = |balance: f32| -> Vec<f64> {
+        let shape = llama(MoeShape { balance, ..MoeShape::new(4, 2, 8) });
+        let device = Device::cpu_with_threads(1).expect("a thread");
+        let mesh = Mesh::alone().expect("a mesh of one");
+        let mut trainer = Trainer::<f32>::new(shape, Recipe::new(8, 2), &device, mesh).expect("a trainer");
+        let tokens: Vec<u32> = (0..16).map(|i| i * 7 % 19).collect();
+        trainer.step(Sequences { inputs: &tokens, targets: &tokens }, 16, None).expect("a step");
+        let id = trainer.model().table().find("model.layers.1.mlp.gate.weight").expect("a router");
+        let view = trainer.gradients().summed_of(id).expect("summed");
+        view.host().expect("host memory").iter().map(|g| f64::from(*g)).collect()
+    };
+    // The last router changes nothing that the errors of the output depend on, so its gradients are sums of two terms.
+    let (none, once, twice) = (gradient(0.0), gradient(1.0), gradient(2.0));
+    let largest = once.iter().zip(&none).map(|(once, none)| (once - none).abs()).fold(0.0, f64::max);
+    assert!(largest > 1e-4, "{largest}");
+    for ((none, once), twice) in none.iter().zip(&once).zip(&twice) {
+        assert!(((twice - none) - 2.0 * (once - none)).abs() <= 1e-5 * largest.max(none.abs()));
+    }
+}
+
+#[test]
 fn sizes_that_make_no_mixture_are_refused() {
     assert_eq!(llama(MoeShape::new(2, 3, 8)).check(), Err(ShapeError::TopK { top_k: 3, experts: 2 }));
     assert!(matches!(llama(MoeShape::new(0, 0, 8)).check(), Err(ShapeError::Zero { what: "experts" })));
     assert!(matches!(llama(MoeShape::new(2, 1, 0)).check(), Err(ShapeError::Zero { .. })));
+    for balance in [-1.0, f32::NAN, f32::INFINITY] {
+        assert!(llama(MoeShape { balance, ..MoeShape::new(2, 1, 8) }).check().is_err());
+    }
     assert!(llama(MoeShape::new(usize::MAX / 2, 1, 8)).check().is_err());
 }
 

@@ -215,13 +215,15 @@ impl Block {
         leave(pass, mlp, &self.down, activated, middle, experts, &mut work.summand, y)
     }
 
-    /// Turns the error of the block's output in `dx` into the error of its input.
+    /// Turns the error of the block's output in `dx` into the error of its input, a token's loss being scaled by `scale`.
     ///
     /// # Errors
     /// A pass larger than the memory was made for; a failed operation among the ranks.
+    #[allow(clippy::too_many_arguments)] // the parts of one pass
     pub fn backward_input<T: Float>(
         &self,
         pass: &Pass<'_, T>,
+        scale: f32,
         x: View<'_, T>,
         kept: &BlockKept<T>,
         errors: &mut BlockErrors<T>,
@@ -240,7 +242,8 @@ impl Block {
         let dpre = pass.of(&errors.pre, width)?;
         self.up.backward_input(pass, dpre, Write::Set, pass.of_mut(&mut work.summand, channels)?)?;
         if let (Some(moe), Some(kept)) = (&self.moe, &kept.moe) {
-            errors.moe = Some(moe.backward_input(pass, kept, dout, pass.of_mut(&mut work.summand, channels)?)?);
+            let sum = pass.of_mut(&mut work.summand, channels)?;
+            errors.moe = Some(moe.backward_input(pass, kept, (dout, scale), sum)?);
         }
         let dnormed = tensor::leave(pass, mlp.leave, &mut work.summand, channels)?;
         pass.stream_of_mut(&mut errors.normed2, channels)?.copy_from(pass.stream, dnormed)?;

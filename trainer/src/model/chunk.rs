@@ -252,7 +252,7 @@ impl Model {
                 || format!("backward block {block}").into(),
                 || {
                     let layer = &self.blocks[block];
-                    layer.backward_input(pass, x, kept, errors, work, dx)?;
+                    layer.backward_input(pass, scale, x, kept, errors, work, dx)?;
                     let Weights::Now(gradients) = &mut gradients else { return Ok(()) };
                     gradients.of_sequences(micro, pass, Layer::Block(block), |pass, gradients| {
                         let x = pass.stream_of(stream, channels)?;

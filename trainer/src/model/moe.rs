@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use warpweft_comm::Communicator;
+use warpweft_comm::{Communicator, Op};
 use warpweft_device::{Buffer, Float, View, ViewMut};
 use warpweft_kernels::Write;
 use warpweft_kernels::matmul::{self, Activation, Epilogue};
+use warpweft_kernels::moe::balance::{self, Sequences};
 use warpweft_kernels::moe::dispatch::{self, Rows};
 use warpweft_kernels::moe::router::{self, Margin, Options, Score};
 use warpweft_kernels::moe::{self, grouped};
@@ -20,6 +21,7 @@ use crate::model::portion::Portion;
 use crate::model::shape::{ModelShape, MoeShape};
 use crate::model::spread::Spread;
 use crate::model::table::{Entry, Init, Table, TensorId};
+use crate::parallel::context::Context;
 use crate::parallel::expert::Exchange;
 use crate::parallel::gradients::Gradients;
 use crate::parallel::layout::{Axes, Axis, Layout, Placement};
@@ -44,6 +46,8 @@ pub struct MoeKept<T> {
     weights: Buffer<f32>,
     order: Buffer<u32>,
     places: Buffer<u32>,
+    /// Of each whole sequence, for the auxiliary loss: how often each expert was chosen, and its shares of the scores.
+    sums: Buffer<f64>,
     /// How near a choice came to be another one.
     pub margin: Margin,
     exchange: Exchange,
@@ -112,6 +116,47 @@ impl Moe {
         moe::Shape { rows, experts: self.of.experts, top_k: self.of.top_k }
     }
 
+    /// The sequences of a pass, wherever their tokens are.
+    fn sequences<T>(&self, pass: &Pass<'_, T>) -> Sequences {
+        let tokens = pass.mesh.sequence().map_or(pass.tokens, Context::tokens);
+        Sequences { shape: self.routing(pass.rows()), sequences: pass.batch, tokens }
+    }
+
+    /// What the auxiliary loss needs of whole sequences. Collective over the context-parallel ranks.
+    fn sums<T>(
+        &self,
+        pass: &Pass<'_, T>,
+        scores: View<'_, f32>,
+        experts: View<'_, u32>,
+    ) -> Result<Buffer<f64>, TrainError> {
+        let of = self.sequences(pass);
+        let mut sums = pass.stream.device().zeros(of.sequences * 2 * self.of.experts)?;
+        if pass.tokens > 0 {
+            balance::sums(pass.stream, of, self.options().score, scores, experts, sums.as_view_mut())?;
+        }
+        if pass.mesh.sequence().is_some() {
+            pass.mesh.context().all_reduce(&mut sums, Op::Sum)?;
+        }
+        Ok(sums)
+    }
+
+    /// The gradients of the scores by the auxiliary loss, where there is one, a token's loss being scaled by `scale`. They
+    /// are one tensor-parallel rank's to add.
+    fn balance<T>(&self, pass: &Pass<'_, T>, kept: &MoeKept<T>, scale: f32) -> Result<Option<Buffer<f32>>, TrainError>
+    where
+        T: Float,
+    {
+        if self.of.balance == 0.0 || pass.mesh.place().tp > 0 || pass.rows() == 0 {
+            return Ok(None);
+        }
+        let (of, scores) = (self.sequences(pass), kept.scores.as_view());
+        let factor = self.of.balance * scale * of.tokens as f32;
+        let mut dscores = pass.stream.device().uninitialized(scores.len())?;
+        let (score, sums, d) = (self.options().score, kept.sums.as_view(), dscores.as_view_mut());
+        balance::backward(pass.stream, of, score, factor, scores, sums, d)?;
+        Ok(Some(dscores))
+    }
+
     fn router(&self, rows: usize) -> matmul::Shape {
         matmul::Shape { m: rows, n: self.of.experts, k: self.channels }
     }
@@ -154,6 +199,10 @@ impl Moe {
         let (s, e, w) = (scores.as_view_mut(), experts.as_view_mut(), weights.as_view_mut());
         let margin = router::forward(stream, shape, self.options(), logits.as_view(), None, s, e, w)?;
 
+        let sums = match self.of.balance > 0.0 {
+            true => self.sums(pass, scores.as_view(), experts.as_view())?,
+            false => device.zeros(0)?,
+        };
         let (mut order, mut places) = (device.uninitialized(all)?, device.uninitialized(all)?);
         let mut counts = device.zeros(self.of.experts)?;
         let (c, o, p) = (counts.as_view_mut(), order.as_view_mut(), places.as_view_mut());
@@ -175,10 +224,12 @@ impl Moe {
         let made = exchange.from_experts(device, &out, self.channels)?;
         let (p, w) = (places.as_view(), Some(weights.as_view()));
         dispatch::combine(stream, self.rows(rows), p, w, made.as_view(), Write::Add, y)?;
-        Ok(MoeKept { scores, experts, weights, order, places, margin, exchange, rows: inside, pre, activated, made })
+        let rows = inside;
+        Ok(MoeKept { scores, experts, weights, order, places, sums, margin, exchange, rows, pre, activated, made })
     }
 
-    /// Adds to `dx` the error of the input, from that of the output, `dy`. Collective over the expert-parallel ranks.
+    /// Adds to `dx` the error of the input, from that of the output, `dy`, where a token's loss is scaled by `scale`.
+    /// Collective over the expert-parallel ranks.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -186,7 +237,7 @@ impl Moe {
         &self,
         pass: &Pass<'_, T>,
         kept: &MoeKept<T>,
-        dy: View<'_, T>,
+        (dy, scale): (View<'_, T>, f32),
         mut dx: ViewMut<'_, T>,
     ) -> Result<MoeErrors<T>, TrainError> {
         let (stream, device, rows) = (pass.stream, pass.stream.device(), pass.rows());
@@ -213,7 +264,9 @@ impl Moe {
 
         let mut logits = device.uninitialized(rows * self.of.experts)?;
         let (scores, experts, d) = (kept.scores.as_view(), kept.experts.as_view(), dweights.as_view());
-        router::backward(stream, self.routing(rows), self.options(), scores, experts, d, None, logits.as_view_mut())?;
+        let also = self.balance(pass, kept, scale)?;
+        let also = also.as_ref().map(|dscores| dscores.as_view());
+        router::backward(stream, self.routing(rows), self.options(), scores, experts, d, also, logits.as_view_mut())?;
         let router = pass.weights.view(self.router)?;
         matmul::backward_input(stream, self.router(rows), logits.as_view(), router, Write::Add, dx)?;
         Ok(MoeErrors { logits, pre, out })

@@ -40,7 +40,7 @@ pub struct ModelShape {
 }
 
 /// The sizes of a mixture of experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoeShape {
     /// Experts, E.
     pub experts: usize,
@@ -52,12 +52,18 @@ pub struct MoeShape {
     pub sigmoid: bool,
     /// Whether the weights of a token's experts are divided by their sum.
     pub normalize: bool,
+    /// What the auxiliary loss of a sequence and layer, 1 where experts are evenly used, is multiplied by; each sequence
+    /// weighs as much as its tokens do in the mean loss. It is in the gradients and not in the reported loss.
+    pub balance: f32,
 }
 
+/// A shape that [`ModelShape::check`] passes has a number here, equal to itself.
+impl Eq for MoeShape {}
+
 impl MoeShape {
-    /// Softmax scores, weights that add up to 1.
+    /// Softmax scores, weights that add up to 1, no auxiliary loss.
     pub const fn new(experts: usize, top_k: usize, hidden: usize) -> Self {
-        Self { experts, top_k, hidden, sigmoid: false, normalize: true }
+        Self { experts, top_k, hidden, sigmoid: false, normalize: true, balance: 0.0 }
     }
 }
 
@@ -122,6 +128,12 @@ pub enum ShapeError {
         /// Experts there are.
         experts: usize,
     },
+    /// A factor of the auxiliary loss that is no number, or rewards what it should punish.
+    #[error("the auxiliary loss is multiplied by {balance}; use a number of at least 0")]
+    Balance {
+        /// The factor.
+        balance: String,
+    },
     /// More elements than an address space has.
     #[error(
         "a model of {layers} layers, {channels} channels and {vocab} tokens has more parameters than can be addressed"
@@ -172,6 +184,10 @@ impl ModelShape {
         }
         if let Some(MoeShape { top_k, experts, .. }) = self.moe.filter(|moe| moe.top_k > moe.experts) {
             return Err(ShapeError::TopK { top_k, experts });
+        }
+        if let Some(MoeShape { balance, .. }) = self.moe.filter(|moe| !(moe.balance >= 0.0 && moe.balance.is_finite()))
+        {
+            return Err(ShapeError::Balance { balance: balance.to_string() });
         }
         divides("channels", self.channels, "heads", self.heads)?;
         divides("heads", self.heads, "kv-heads", self.kv_heads)?;

@@ -131,6 +131,11 @@ impl Context {
         self.tokens_of(self.group.rank())
     }
 
+    /// Tokens of a whole sequence.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
     /// The most tokens of a sequence that a rank has.
     pub fn most_tokens(&self) -> usize {
         (0..self.group.world()).map(|rank| self.tokens_of(rank)).max().unwrap_or(0)
