@@ -109,7 +109,10 @@ impl<'a, T: Float> Run<'a, T> {
             prepare(&config.out)?;
             config.trace.as_deref().map_or(Ok(()), prepare_file)?;
         }
-        let data = Dataset::open(config.data.as_deref(), config.context, config.vocab)?;
+        let data = match &config.data {
+            Some(blend) => Dataset::blended(blend, config.context, config.vocab)?,
+            None => Dataset::open(None, config.context, config.vocab)?,
+        };
         let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
         let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
         let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };

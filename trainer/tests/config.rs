@@ -95,7 +95,7 @@ fn the_issue_example_is_accepted() {
     assert_eq!((config.ranks, config.steps, config.batch, config.context), (4, 200, 16, 128));
     assert_eq!((config.launch, config.threads, config.clip, config.kv_heads), (Launch::Threads, Some(1), None, 2));
     assert_eq!(config.timeout.as_millis(), 2500);
-    assert!(config.data.unwrap().is_absolute());
+    assert!(config.data.unwrap().paths().all(Path::is_absolute));
 }
 
 #[test]
@@ -326,4 +326,15 @@ fn a_folder_without_a_checkpoint_is_named() {
     let folder = tempfile::tempdir().unwrap();
     says(flags(&format!("resume {}", folder.path().display())), &["no checkpoint in", "checkpoints/latest"]);
     says(flags("resume /nonexistent/run"), &["cannot open /nonexistent/run", "No such file"]);
+}
+
+#[test]
+fn several_sources_by_weight_are_made_absolute_and_read_back() {
+    let config = flags("data 0.7:web.bin,0.3:books").unwrap();
+    let blend = config.data.clone().unwrap();
+    assert!(blend.paths().all(Path::is_absolute));
+    assert!(with_file(&config.to_toml(), "").unwrap().data == Some(blend));
+    says(flags("data 0.7:a,0:b"), &["data", "0.7:a,0:b", "weight `0` of b", "above 0"]);
+    says(flags("data 1:a,-2:b"), &["weight `-2` of b"]);
+    says(flags("data 1:a,2:a"), &["a is there twice"]);
 }

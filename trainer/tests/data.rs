@@ -200,29 +200,6 @@ fn a_token_is_checked_again_when_it_is_read() {
 }
 
 #[test]
-fn llmc_headers_are_read_past_and_checked() {
-    let folder = tempfile::tempdir().unwrap();
-    let with_header = |magic: u32, version: u32, count: u32| {
-        let mut file = vec![0; 1024];
-        for (i, word) in [magic, version, count].into_iter().enumerate() {
-            file[4 * i..4 * i + 4].copy_from_slice(&word.to_le_bytes());
-        }
-        file.extend(u16s(0..500));
-        file
-    };
-    let path = write(&folder, "good.bin", &with_header(20_240_520, 1, 500));
-    let dataset = Dataset::open(Some(&path), 16, 1 << 16).unwrap();
-    assert_eq!(dataset.tokens(), 500);
-    assert_eq!(held_out(&dataset, 0).0[0], 450);
-    let path = write(&folder, "cut.bin", &with_header(20_240_520, 1, 600));
-    says(Dataset::open(Some(&path), 16, 1 << 16), &["cut.bin", "says 600 tokens", "there are 500"]);
-    let path = write(&folder, "later.bin", &with_header(20_240_520, 2, 500));
-    says(Dataset::open(Some(&path), 16, 1 << 16), &["version 2"]);
-    let path = write(&folder, "wide.bin", &with_header(20_240_801, 7, 250));
-    says(Dataset::open(Some(&path), 16, 1 << 16), &["32-bit tokens"]);
-}
-
-#[test]
 fn a_file_that_shrinks_while_training_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = write(&folder, "text.txt", &bytes(1000));

@@ -78,7 +78,13 @@ impl Flag {
 
 /// Every setting, in the order of the help text.
 pub static FLAGS: &[Flag] = &[
-    flag("data", "FILE|DIR", "Training data: a text file, a folder of them, or token ids (.bin, u16)", "built-in text"),
+    flag(
+        "data",
+        "FILE|DIR",
+        "Training data: a text file, a folder of them, or token ids (.bin of nanoGPT or llm.c, .bin and .idx of Megatron); \
+         several by weight as in 0.7:web.bin,0.3:books/",
+        "built-in text",
+    ),
     flag("out", "DIR", "Folder for the log, the checkpoints and the events", "out").free(),
     flag("resume", "DIR", "Go on with the run of this folder, from its latest checkpoint or the one named", "").free(),
     choice("model", &["gpt2", "llama"], "Family of the model", "gpt2"),

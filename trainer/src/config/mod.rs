@@ -14,6 +14,7 @@ use std::time::Duration;
 use warpweft_comm::transport::TransportKind;
 use warpweft_device::DType;
 
+use crate::data::Blend;
 use crate::parallel::mesh::Sizes;
 
 pub use error::{ConfigError, Origin};
@@ -43,7 +44,7 @@ pub enum Launch {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Training data; `None` is the built-in text. Absolute, so that a resumed run finds it from anywhere.
-    pub data: Option<PathBuf>,
+    pub data: Option<Blend>,
     /// Folder for everything that is written.
     pub out: PathBuf,
     /// The checkpoint folder (`.../step-000200`) to go on from.

@@ -10,6 +10,7 @@ use super::flags::{FLAGS, Flag, Status};
 use super::values::{self, Values};
 use super::{Config, Family, Launch, checks, mesh};
 use crate::checkpoint;
+use crate::data::Blend;
 use crate::parallel::mesh::Sizes;
 
 /// The world size that a launcher's environment gives.
@@ -81,8 +82,8 @@ impl Config {
         };
         // TOML integers are i64; larger ones are written as text, which is read back the same way.
         let whole = |n: u64| i64::try_from(n).map_or_else(|_| toml::Value::String(n.to_string()), toml::Value::Integer);
-        if let Some(path) = &self.data {
-            put("data", path.display().to_string().into());
+        if let Some(blend) = &self.data {
+            put("data", blend.to_string().into());
         }
         put("out", self.out.display().to_string().into());
         put("model", if self.model == Family::Gpt2 { "gpt2" } else { "llama" }.into());
@@ -168,11 +169,15 @@ fn refuse_changes(values: &Values, stored: &Values) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether two texts say the same: the same words, the same number, or the same path.
+/// Whether two texts say the same: the same words, the same number, the same path, or the same blend of paths.
 fn same(given: &str, stored: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let path = |text: &str| std::path::absolute(text).ok();
-    given == stored || number(given).is_some_and(|n| number(stored) == Some(n)) || path(given) == path(stored)
+    let blend = |text: &str| text.parse::<Blend>().ok().and_then(|blend| blend.absolute().ok());
+    given == stored
+        || blend(given).is_some_and(|given| blend(stored) == Some(given))
+        || number(given).is_some_and(|n| number(stored) == Some(n))
+        || path(given) == path(stored)
 }
 
 /// A size: a whole number from 1, small enough that products of a few of them are caught before they overflow.
@@ -194,12 +199,24 @@ fn path(values: &Values, name: &'static str) -> Result<Option<PathBuf>, ConfigEr
     values.parse(name, wants, |path: &PathBuf| !path.as_os_str().is_empty())
 }
 
+/// What to train on, with absolute paths.
+fn data(values: &Values) -> Result<Option<Blend>, ConfigError> {
+    let Some(text) = path(values, "data")? else { return Ok(None) };
+    let text = text.to_string_lossy();
+    let blend = text.parse::<Blend>().map_err(|error| ConfigError::Value {
+        name: "data",
+        value: text.to_string(),
+        origin: values.origin("data"),
+        nearest: None,
+        wants: format!("a path or WEIGHT:PATH,WEIGHT:PATH; {error}"),
+    })?;
+    Ok(Some(blend.absolute().map_err(|(path, source)| ConfigError::Io { path, operation: "find", source })?))
+}
+
 fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes) -> Result<Config, ConfigError> {
     let steps = whole(values, "steps", 500)?;
     let heads = size(values, "heads", 4)?;
-    let data = path(values, "data")?
-        .map(|path| std::path::absolute(&path).map_err(|source| ConfigError::Io { path, operation: "find", source }))
-        .transpose()?;
+    let data = data(values)?;
     let optional = |name| Ok::<_, ConfigError>(values.get(name).is_some().then_some(size(values, name, 1)?));
     Ok(Config {
         data,

@@ -1,7 +1,7 @@
 //! What can be wrong with training data.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Data that cannot be trained on.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum DataError {
         source: io::Error,
     },
     /// Nothing to train on.
-    #[error("{} holds no data; give a text file, a folder of text files, or a .bin of u16 token ids", path.display())]
+    #[error("{} holds no data; give a text file, a folder of text files, or token ids (.bin of nanoGPT or llm.c, .bin and .idx of Megatron)", path.display())]
     Empty {
         /// The file or folder.
         path: PathBuf,
@@ -44,10 +44,30 @@ pub enum DataError {
         /// Its length.
         bytes: u64,
     },
+    /// A header or an index that contradicts itself, its file, or what is read.
+    #[error("{}, byte {offset}: {what}; fetch or write the file again", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The byte at which it is wrong.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A token below zero.
+    #[error("{}: token {token} at byte {offset} is below zero; leave it out, or write the file again", path.display())]
+    Negative {
+        /// The file.
+        path: PathBuf,
+        /// Byte of the file that the token starts at.
+        offset: u64,
+        /// The token.
+        token: i32,
+    },
     /// A token with no entry in the vocabulary.
     #[error(
         "{}: token {token} at byte {offset} is outside the vocabulary of {vocab}; give --vocab of at least {}",
-        path.display(), token + 1
+        path.display(), u64::from(*token) + 1
     )]
     OutsideVocabulary {
         /// The file.
@@ -79,4 +99,9 @@ pub enum DataError {
         /// What to give instead.
         fix: &'static str,
     },
+}
+
+/// The operating system's refusal of `operation` on `path`.
+pub(super) fn io_error(path: &Path, operation: &'static str, source: io::Error) -> DataError {
+    DataError::Io { path: path.into(), operation, source }
 }
