@@ -66,6 +66,28 @@ pub enum TrainError {
         /// The unit's number.
         unit: usize,
     },
+    /// Sums that are not the same bits at every layout were asked to be.
+    #[error(
+        "--exact holds over dp, pp and ZeRO; with {axis} {ranks}, sums over {axis} depend on its size: set {axis} 1, or leave --exact out"
+    )]
+    NotExact {
+        /// The axis.
+        axis: &'static str,
+        /// Its ranks.
+        ranks: usize,
+    },
+    /// The same of a mixture of experts.
+    #[error("--exact sums the gradients of dense layers; leave --experts {experts} or --exact out")]
+    NotExactExperts {
+        /// Experts of a layer.
+        experts: usize,
+    },
+    /// A tensor of which the ranks hold some elements never, or several times as theirs.
+    #[error("the ranks' parts of {parameter} are not the whole of it, each element once")]
+    NotWhole {
+        /// Its name.
+        parameter: String,
+    },
     /// Weights used before they were gathered from the ranks that share them out.
     #[error("unit {unit} of the parameters is not gathered, or is on its way")]
     NotGathered {
@@ -134,7 +156,7 @@ impl TrainError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
-            Self::Mesh(_) | Self::Context(_) => 2,
+            Self::NotExact { .. } | Self::NotExactExperts { .. } | Self::Mesh(_) | Self::Context(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
             Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,

@@ -21,6 +21,7 @@ use crate::model::{
 use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
 use crate::parallel::check::check_together;
 use crate::parallel::context::{Context, Method};
+use crate::parallel::digest;
 use crate::parallel::gradients::{Gradients, Transfer};
 use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Mesh;
@@ -53,6 +54,8 @@ pub struct Recipe {
     pub context: Method,
     /// What data ranks share out of weights, gradients and the optimizer's state.
     pub zero: Zero,
+    /// Whether sums are the same bits for any number of data ranks, stages and micro-batches.
+    pub exact: bool,
 }
 
 impl Recipe {
@@ -69,6 +72,7 @@ impl Recipe {
             sequence_parallel: false,
             context: Method::Ring,
             zero: Zero::NONE,
+            exact: false,
         }
     }
 
@@ -130,6 +134,7 @@ pub struct Trainer<T> {
     error: Buffer<T>,
     pub(crate) mesh: Mesh,
     plan: Plan,
+    sharding: Sharding,
     pub(crate) account: Account,
     pub(crate) recipe: Recipe,
     /// Bytes of the communicators' buffers that are in the account.
@@ -156,12 +161,18 @@ impl<T: Float> Trainer<T> {
         };
         let table = model.table();
         let stream = device.stream();
-        let plan = Plan::derive(table, &mesh, recipe.sequence_parallel, recipe.zero)?;
+        let plan = Plan { exact: recipe.exact, ..Plan::derive(table, &mesh, recipe.sequence_parallel, recipe.zero)? };
         plan.check(table, &mesh).map_err(Box::new)?;
         let sharding = Sharding::new(table, &mesh, &plan, recipe.zero)?;
         check_together(&plan, table, &sharding, &mesh)?;
         let mut weights = Weights::zeros(table, &sharding, &mut allocator)?;
-        let gradients = Gradients::new(table, &mesh, &plan, &sharding, &mut allocator)?;
+        let mut gradients = Gradients::new(table, &mesh, &plan, &sharding, &mut allocator)?;
+        if let (true, Some(moe)) = (recipe.exact, shape.moe) {
+            return Err(TrainError::NotExactExperts { experts: moe.experts });
+        }
+        if recipe.exact {
+            gradients = gradients.by_sample(table, &mesh, recipe.batch)?;
+        }
         let master = size_of::<T>() < size_of::<f32>();
         let mut optimizer = Optimizer::new(table, &sharding, recipe.adamw, master, &mut allocator)?;
         let slot = model.slot(&model.spread().chunks[0], room, false, &mut allocator)?;
@@ -182,6 +193,7 @@ impl<T: Float> Trainer<T> {
             error,
             mesh,
             plan,
+            sharding,
             account,
             recipe,
             communication_bytes,
@@ -429,6 +441,17 @@ impl<T: Float> Trainer<T> {
     /// A peer that died.
     pub fn settle(&mut self) -> Result<(), TrainError> {
         self.weights.settle()
+    }
+
+    /// The SHA-256 of all weights and all state of the optimizer, of the whole tensors in a fixed order, which is the same
+    /// at every layout where the numbers are ([`Recipe::exact`]). Collective over all ranks.
+    ///
+    /// # Errors
+    /// A peer that died.
+    pub fn state_sha256(&mut self) -> Result<String, TrainError> {
+        self.settle()?;
+        let Self { model, mesh, plan, sharding, weights, optimizer, .. } = &*self;
+        digest::State { table: model.table(), mesh, plan, sharding, weights, optimizer }.sha256()
     }
 
     /// The bytes that it holds and held, by class.

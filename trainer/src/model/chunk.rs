@@ -12,6 +12,7 @@ use crate::model::head::HeadKept;
 use crate::model::pass::{MicroBatch, Pass};
 use crate::model::spread::Chunk;
 use crate::model::{Layer, Model};
+use crate::parallel::exact::fixed_point;
 use crate::parallel::gradients::Gradients;
 use crate::parallel::weights::Weights as Parameters;
 
@@ -196,10 +197,14 @@ impl Model {
         slot: &mut Slot<T>,
     ) -> Result<cross_entropy::Sum, TrainError> {
         let (targets, pass) = (slot.targets.view(..)?, micro.pass(weights));
-        match &mut slot.head {
-            Some(head) => self.head.loss(&pass, targets.slice(..pass.rows())?, head),
-            None => Ok(cross_entropy::Sum::default()),
+        let Some(head) = &mut slot.head else { return Ok(cross_entropy::Sum::default()) };
+        let sum = self.head.loss(&pass, targets.slice(..pass.rows())?, head)?;
+        if !micro.plan.exact {
+            return Ok(sum);
         }
+        // Rows without a target have a loss of zero.
+        let losses = pass.of(head.losses(), 1)?.host()?;
+        Ok(cross_entropy::Sum { loss: losses.iter().map(|loss| fixed_point(*loss)).sum(), ..sum })
     }
 
     /// Goes back from the losses times `scale`, or from the error in `dx`, to the error of the chunk's input in `dx`;

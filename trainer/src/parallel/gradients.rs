@@ -19,6 +19,7 @@ use warpweft_kernels::norm;
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
 use crate::model::{Layer, MicroBatch, Pass, Table, TensorId, UnitId};
+use crate::parallel::exact::SampleSums;
 use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
@@ -34,6 +35,8 @@ pub struct Gradients {
     transfers: Vec<Transfer>,
     /// The order of the work.
     stream: Stream,
+    /// Where sums are the same bits at every layout.
+    exact: Option<SampleSums>,
 }
 
 struct Unit {
@@ -86,7 +89,7 @@ impl Gradients {
         allocator: &mut Allocator<'_>,
     ) -> Result<Self, TrainError> {
         let places = table.parameters().iter().map(|parameter| (parameter.unit, parameter.range())).collect();
-        let apart = sharding.zero().stage >= 2;
+        let apart = sharding.zero().stage >= 2 && !plan.exact;
         let mut units = Vec::with_capacity(table.units().len());
         for (index, unit) in table.units().iter().enumerate() {
             if !unit.here {
@@ -110,7 +113,16 @@ impl Gradients {
                 }
             }
         }
-        Ok(Self { units, places, free, transfers: Vec::new(), stream: allocator.device.stream() })
+        let (transfers, stream, exact) = (Vec::new(), allocator.device.stream(), None);
+        Ok(Self { units, places, free, transfers, stream, exact })
+    }
+
+    /// The same, summed sample by sample over `samples` sequences a step; the plan is an exact one.
+    ///
+    /// # Errors
+    /// [`TrainError::NotExact`] for a mesh over which that is not done.
+    pub(crate) fn by_sample(self, table: &Table, mesh: &Mesh, samples: usize) -> Result<Self, TrainError> {
+        Ok(Self { exact: Some(SampleSums::new(table, mesh, samples)?), ..self })
     }
 
     /// Sets all gradients to zero for a new step of `micro_batches` backward passes.
@@ -119,6 +131,7 @@ impl Gradients {
     /// A unit that is still under way, or was lost.
     pub fn begin_step(&mut self, stream: &Stream, micro_batches: usize) -> Result<(), TrainError> {
         self.stream = stream.clone();
+        self.exact.iter_mut().for_each(SampleSums::clear);
         for (index, unit) in self.units.iter_mut().enumerate() {
             let Some(unit) = unit else { continue };
             unit.left = unit.uses * micro_batches;
@@ -131,18 +144,32 @@ impl Gradients {
         Ok(())
     }
 
-    /// Has `add` add the gradients of one layer's weights: those of all sequences of a micro-batch at once.
+    /// Has `add` add the gradients of one layer's weights: those of all sequences of a micro-batch at once, or where sums are
+    /// exact each alone.
     ///
     /// # Errors
     /// What `add` says.
     pub(crate) fn of_sequences<T>(
         &mut self,
-        _micro: &MicroBatch<'_>,
+        micro: &MicroBatch<'_>,
         pass: &Pass<'_, T>,
-        _layer: Layer,
+        layer: Layer,
         mut add: impl FnMut(&Pass<'_, T>, &mut Self) -> Result<(), TrainError>,
     ) -> Result<(), TrainError> {
-        add(pass, self)
+        if self.exact.is_none() {
+            return add(pass, self);
+        }
+        for sequence in 0..pass.batch {
+            add(&pass.of_sequence(sequence), self)?;
+            let Self { units, exact: Some(exact), stream, .. } = &mut *self else { continue };
+            for index in std::mem::take(&mut exact.touched) {
+                let Some(unit) = &mut units[index] else { continue };
+                let (buffer, sample) = (unit.here_mut(index)?, micro.first_sample + sequence as u64);
+                exact.insert(index, layer, sample, buffer.as_view().host()?);
+                buffer.as_view_mut().fill(stream, 0.0)?;
+            }
+        }
+        Ok(())
     }
 
     /// The gradient of a parameter, to add to.
@@ -224,6 +251,12 @@ impl Gradients {
     pub fn done(&mut self, first: TensorId, last: TensorId) -> Result<(), TrainError> {
         let index = self.places[first.0].0.0;
         let unit = self.units[index].as_mut().ok_or(TrainError::NotHere { unit: index })?;
+        if let Some(exact) = &mut self.exact {
+            if !exact.touched.contains(&index) {
+                exact.touched.push(index);
+            }
+            return Ok(());
+        }
         debug_assert!(unit.left > last.0 - first.0, "more additions to a unit than its parameters have uses");
         unit.left -= last.0 + 1 - first.0;
         let complete = unit.left == 0 || unit.part.is_some() && unit.left.is_multiple_of(unit.uses);
@@ -239,6 +272,16 @@ impl Gradients {
         for index in (0..self.units.len()).rev() {
             self.settle(index)?;
             let Some(unit) = &mut self.units[index] else { continue };
+            if let Some(exact) = &mut self.exact {
+                exact.sum(index, unit.here_mut(index)?.as_view_mut().host()?)?;
+                let end = unit.shards.end.clone();
+                if end.world() > 1 {
+                    // Two summands: no order matters.
+                    end.all_reduce(unit.here_mut(index)?, Op::Sum)?;
+                }
+                unit.summed = true;
+                continue;
+            }
             if unit.left > 0 {
                 return Err(TrainError::Bucket { bucket: index });
             }
@@ -292,12 +335,16 @@ impl Gradients {
         counted.map(|(id, _)| self.summed_of(id)).collect()
     }
 
-    /// The sum of the squares of those.
+    /// The sum of the squares of those; where sums are exact all ranks' on the first rank, and zero on the others.
     ///
     /// # Errors
-    /// A unit that is not summed.
+    /// A unit that is not summed; a failed operation among the ranks.
     pub fn sum_of_squares(&self, stream: &Stream, table: &Table, plan: &Plan) -> Result<f64, TrainError> {
-        Ok(norm::sum_of_squares(stream, &self.counted(table, plan)?)?)
+        let counted = self.counted(table, plan)?;
+        match &self.exact {
+            Some(exact) => exact.sum_of_squares(&counted),
+            None => Ok(norm::sum_of_squares(stream, &counted)?),
+        }
     }
 }
 

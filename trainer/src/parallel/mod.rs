@@ -4,6 +4,8 @@ use std::ops::Range;
 
 pub mod check;
 pub mod context;
+pub(crate) mod digest;
+pub(crate) mod exact;
 pub mod expert;
 pub mod gradients;
 pub mod layout;

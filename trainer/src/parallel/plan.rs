@@ -59,6 +59,8 @@ pub struct Plan {
     pub parameters: Vec<Reduction>,
     /// What data ranks share out.
     pub zero: Zero,
+    /// Whether sums are the same bits at every layout. Off where derived.
+    pub exact: bool,
 }
 
 impl Plan {
@@ -87,7 +89,7 @@ impl Plan {
             Ok(Reduction { from, by, state, counted: counted(state, mesh) })
         });
         let parameters = parameters.collect::<Result<_, TrainError>>()?;
-        Ok(Self { stream, embedding, attention: region, mlp: region, head, parameters, zero })
+        Ok(Self { stream, embedding, attention: region, mlp: region, head, parameters, zero, exact: false })
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Training {
     pub(crate) context: Method,
     /// What data ranks share out.
     pub(crate) zero: Zero,
+    /// Whether sums are the same bits at every layout.
+    pub(crate) exact: bool,
 }
 
 /// What a rank saw: loss and norm of each step, and its part of the weights at the end.
@@ -39,14 +41,28 @@ pub(crate) struct Seen {
     pub(crate) losses: Vec<f64>,
     pub(crate) norms: Vec<f64>,
     pub(crate) weights: Vec<f64>,
+    /// Digest of all state at the end, where sums are exact.
+    pub(crate) state: Option<String>,
 }
 
 impl Training {
     /// A training of this model on one rank in one micro-batch.
     pub(crate) fn of(shape: ModelShape, batch: usize, steps: u64) -> Self {
         let (threads, ragged, sequence_parallel, context) = (1, false, false, Method::Ring);
-        let (sizes, zero) = (Sizes::ONE, Zero::NONE);
-        Self { shape, batch, micro_batch: batch, steps, threads, ragged, sizes, sequence_parallel, context, zero }
+        let (sizes, zero, exact) = (Sizes::ONE, Zero::NONE, false);
+        Self {
+            shape,
+            batch,
+            micro_batch: batch,
+            steps,
+            threads,
+            ragged,
+            sizes,
+            sequence_parallel,
+            context,
+            zero,
+            exact,
+        }
     }
 
     /// Trains on `dp` times the other ranks; gives what each saw.
@@ -60,8 +76,13 @@ impl Training {
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
         let micro_batch = self.micro_batch;
         let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
-        let recipe =
-            Recipe { sequence_parallel: self.sequence_parallel, context: self.context, zero: self.zero, ..recipe };
+        let recipe = Recipe {
+            sequence_parallel: self.sequence_parallel,
+            context: self.context,
+            zero: self.zero,
+            exact: self.exact,
+            ..recipe
+        };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
         let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");
@@ -77,8 +98,9 @@ impl Training {
             norms.push(report.grad_norm);
         }
         trainer.settle().expect("weights that arrive");
+        let state = self.exact.then(|| trainer.state_sha256().expect("whole tensors"));
         let weights = weights(&trainer);
-        Seen { losses, norms, weights }
+        Seen { losses, norms, weights, state }
     }
 
     /// Sequences that count upwards in steps of their own, from a start of their own, with some disturbance: something
