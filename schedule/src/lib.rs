@@ -7,6 +7,7 @@
 
 mod check;
 mod costs;
+mod draw;
 mod error;
 mod fault;
 mod machine;
@@ -21,6 +22,7 @@ mod timeline;
 
 pub use check::check;
 pub use costs::Costs;
+pub use draw::{svg, text};
 pub use error::ScheduleError;
 pub use fault::Fault;
 pub use messages::with_messages;

@@ -20,6 +20,10 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    pub(crate) fn new(ranks: Vec<Vec<Span>>) -> Self {
+        Self { ranks }
+    }
+
     /// What a rank runs.
     pub fn rank(&self, rank: usize) -> &[Span] {
         &self.ranks[rank]
@@ -47,15 +51,38 @@ impl Timeline {
     }
 }
 
+/// A chunk among its neighbours: the search asks too often to work it out each time.
+#[derive(Clone, Copy)]
+struct Links {
+    rank: usize,
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
 /// When each operation has ended, by operation.
 pub(crate) struct Ends {
     at: Vec<f64>,
     micro_batches: usize,
+    links: Vec<Links>,
+    /// F, B, W, BW in one chunk.
+    lengths: [f64; 4],
+    comm: f64,
 }
 
 impl Ends {
-    pub(crate) fn new(placement: &Placement, micro_batches: usize) -> Self {
-        Self { at: vec![f64::NAN; 3 * placement.chunks() * micro_batches], micro_batches }
+    pub(crate) fn new(placement: &Placement, micro_batches: usize, costs: &Costs) -> Self {
+        let links = |chunk| Links {
+            rank: placement.place(chunk),
+            before: placement.before(chunk),
+            after: placement.after(chunk),
+        };
+        Self {
+            at: vec![f64::NAN; 3 * placement.chunks() * micro_batches],
+            micro_batches,
+            links: (0..placement.chunks()).map(links).collect(),
+            lengths: [Kind::F, Kind::B, Kind::W, Kind::BW].map(|kind| costs.of(kind, placement)),
+            comm: costs.comm,
+        }
     }
 
     fn index(&self, operation: Operation) -> usize {
@@ -67,33 +94,53 @@ impl Ends {
         (operation.chunk * 3 + kind) * self.micro_batches + operation.micro_batch
     }
 
-    pub(crate) fn set(&mut self, operation: Operation, end: f64) {
+    fn get(&self, kind: Kind, chunk: usize, micro_batch: usize) -> Option<f64> {
+        let end = self.at[self.index(Operation { kind, chunk, micro_batch })];
+        if end.is_nan() { None } else { Some(end) }
+    }
+
+    /// How long an operation of this kind takes.
+    pub(crate) fn length(&self, kind: Kind) -> f64 {
+        match kind {
+            Kind::F => self.lengths[0],
+            Kind::B => self.lengths[1],
+            Kind::W => self.lengths[2],
+            Kind::BW => self.lengths[3],
+        }
+    }
+
+    /// Runs an operation from a time on; when it ends.
+    pub(crate) fn run(&mut self, operation: Operation, start: f64) -> f64 {
+        let end = start + self.length(operation.kind);
         let index = self.index(operation);
         self.at[index] = end;
+        end
     }
 
-    pub(crate) fn get(&self, operation: Operation) -> Option<f64> {
-        Some(self.at[self.index(operation)]).filter(|end| !end.is_nan())
+    /// From when an operation can run, or nothing where what it needs has not run yet.
+    pub(crate) fn ready(&self, operation: Operation) -> Option<f64> {
+        let Operation { kind, chunk, micro_batch } = operation;
+        let links = self.links[chunk];
+        let (own, neighbour) = match kind {
+            Kind::F => (0.0, links.before.map(|chunk| (Kind::F, chunk))),
+            Kind::B | Kind::BW => (self.get(Kind::F, chunk, micro_batch)?, links.after.map(|chunk| (Kind::B, chunk))),
+            Kind::W => (self.get(Kind::B, chunk, micro_batch)?, None),
+        };
+        let Some((kind, other)) = neighbour else { return Some(own) };
+        let way = if self.links[other].rank == links.rank { 0.0 } else { self.comm };
+        Some(own.max(self.get(kind, other, micro_batch)? + way))
     }
-}
 
-/// From when an operation can run, or nothing where what it needs has not run yet.
-pub(crate) fn ready(operation: Operation, placement: &Placement, comm: f64, ends: &Ends) -> Option<f64> {
-    let Operation { kind, chunk, micro_batch } = operation;
-    let end = |kind, chunk| ends.get(Operation::new(kind, chunk, micro_batch));
-    let neighbour = match kind {
-        Kind::F => placement.before(chunk).map(|chunk| (Kind::F, chunk)),
-        Kind::B | Kind::BW => placement.after(chunk).map(|chunk| (Kind::B, chunk)),
-        Kind::W => None,
-    };
-    let own = match kind {
-        Kind::F => 0.0,
-        Kind::B | Kind::BW => end(Kind::F, chunk)?,
-        Kind::W => end(Kind::B, chunk)?,
-    };
-    let Some((kind, other)) = neighbour else { return Some(own) };
-    let way = if placement.place(other) == placement.place(chunk) { 0.0 } else { comm };
-    Some(own.max(end(kind, other)? + way))
+    /// The rank that waits for the result of this operation, if it is another one.
+    pub(crate) fn receiver(&self, operation: Operation) -> Option<usize> {
+        let links = self.links[operation.chunk];
+        let chunk = match operation.kind {
+            Kind::F => links.after,
+            Kind::B | Kind::BW => links.before,
+            Kind::W => None,
+        };
+        chunk.map(|chunk| self.links[chunk].rank).filter(|&rank| rank != links.rank)
+    }
 }
 
 /// The chunk whose operation waits for this one, if it is one of another rank.
@@ -113,18 +160,17 @@ pub(crate) fn simulate(
     orders: &[Vec<Operation>],
     costs: &Costs,
 ) -> Option<Timeline> {
-    let mut ends = Ends::new(placement, micro_batches);
+    let mut ends = Ends::new(placement, micro_batches, costs);
     let mut ranks: Vec<Vec<Span>> = orders.iter().map(|order| Vec::with_capacity(order.len())).collect();
     let mut runnable: Vec<usize> = (0..orders.len()).collect();
     while let Some(rank) = runnable.pop() {
         let spans = &mut ranks[rank];
         while let Some(&operation) = orders[rank].get(spans.len()) {
-            let Some(from) = ready(operation, placement, costs.comm, &ends) else { break };
+            let Some(from) = ends.ready(operation) else { break };
             let start = spans.last().map_or(from, |last| last.end.max(from));
-            let end = start + costs.of(operation.kind, placement);
+            let end = ends.run(operation, start);
             spans.push(Span { operation, start, end });
-            ends.set(operation, end);
-            runnable.extend(receiver(operation, placement).map(|chunk| placement.place(chunk)));
+            runnable.extend(ends.receiver(operation));
         }
     }
     let all = ranks.iter().zip(orders).all(|(spans, order)| spans.len() == order.len());

@@ -3,6 +3,7 @@
 mod perf;
 mod ptx;
 mod ranks;
+mod schedule;
 mod stop;
 mod train;
 mod usage;
@@ -40,6 +41,7 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
     match matches.subcommand() {
         Some(("train", matches)) => train::main(matches),
         Some(("ptx", matches)) => ptx::main(matches),
+        Some(("schedule", matches)) => schedule::main(&from(matches)?),
         Some(("perf", matches)) => match matches.subcommand() {
             Some(("train", matches)) => perf::train::main(&from(matches)?),
             Some((name, matches)) => {
@@ -67,6 +69,7 @@ fn command() -> clap::Command {
         .subcommand(train::command())
         .subcommand(perf)
         .subcommand(ptx::command())
+        .subcommand(schedule::Flags::augment_args(clap::Command::new("schedule")))
 }
 
 /// The collective in whose name this program was started: a link `all_reduce_perf` to it is that program.

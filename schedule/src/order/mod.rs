@@ -3,8 +3,11 @@
 mod dualpipe;
 mod fused;
 mod interleaved;
+mod levers;
+mod search;
 mod split;
 mod vee;
+mod weave;
 
 use crate::{Costs, Kind, Name, Operation, Placement, ScheduleError, Shape};
 
@@ -17,8 +20,8 @@ pub(crate) fn make(
     p: usize,
     m: usize,
     v: Option<usize>,
-    _costs: &Costs,
-    _memory: Option<usize>,
+    costs: &Costs,
+    memory: Option<usize>,
 ) -> Result<(Placement, Orders, String), ScheduleError> {
     let round = Placement::new(Shape::Round, p, 1);
     let one = |orders| chunks(name, v, 1, "one chunk").map(|()| (round, orders));
@@ -39,7 +42,7 @@ pub(crate) fn make(
             chunks(name, v, 2, "two chunks")?;
             (Placement::new(Shape::Vee, p, 2), vee::order(p, m))
         }
-        Name::Auto => return Err(ScheduleError::Unknown { name: name.to_string() }),
+        Name::Auto => return search::auto(p, m, v, costs, memory),
     };
     Ok((placement, orders, name.to_string()))
 }
