@@ -222,3 +222,14 @@ fn other_data_and_another_model_are_refused_by_name() -> Result<(), TrainError> 
     assert!(matches!(error, TrainError::OtherData { now: 640, .. }), "{error}");
     Ok(())
 }
+
+#[test]
+fn a_run_over_several_sources_resumes_in_their_order() -> Result<(), TrainError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (text, tokens) = (folder.path().join("verse.txt"), folder.path().join("tokens.bin"));
+    fs::write(&text, "weft under, warp over, and over again: the cloth is whole.\n".repeat(30)).expect("a text");
+    let ids = (0..2000_u32).flat_map(|i| ((i * i % 251) as u16).to_le_bytes());
+    fs::write(&tokens, ids.collect::<Vec<_>>()).expect("tokens");
+    let data = format!("0.7:{},0.3:{}", text.display(), tokens.display());
+    is_resumed_bit_equal(&[("ranks", "2"), ("data", &data)])
+}
