@@ -60,6 +60,23 @@ pub enum TrainError {
         /// The axes.
         axes: Axes,
     },
+    /// A message between stages that no schedule of this run sends.
+    #[error("stage {from} sends nothing to stage {to} in this schedule")]
+    NoLink {
+        /// The sender's stage.
+        from: usize,
+        /// The receiver's.
+        to: usize,
+    },
+    /// A schedule that asks for what is not there yet.
+    #[error("{operation}: what it needs is not there, or there is no memory left for it; the schedule is out of order")]
+    OutOfOrder {
+        /// The operation.
+        operation: warpweft_schedule::Operation,
+    },
+    /// A pipeline that cannot be scheduled so.
+    #[error(transparent)]
+    Schedule(#[from] Box<warpweft_schedule::ScheduleError>),
     /// Weights used on a rank of another stage.
     #[error("unit {unit} of the parameters lies on another stage of the pipeline")]
     NotHere {
@@ -156,7 +173,8 @@ impl TrainError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
-            Self::NotExact { .. } | Self::NotExactExperts { .. } | Self::Mesh(_) | Self::Context(_) => 2,
+            Self::NotExact { .. } | Self::NotExactExperts { .. } => 2,
+            Self::Mesh(_) | Self::Schedule(_) | Self::Context(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
             Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,

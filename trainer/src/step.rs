@@ -4,97 +4,34 @@
 //! The gradient is that of the mean loss over all tokens that count, of all ranks and micro-batches: each micro-batch is
 //! scaled by one over their number, which is known before the first backward pass, and everything after that is sums.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use warpweft_comm::Op;
-use warpweft_device::{Buffer, DType, Device, DeviceError, Float, Stream};
+use warpweft_device::{DType, Device, DeviceError, Float, Stream};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Snapshot};
+use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{
-    IGNORE, MicroBatch, Model, ModelShape, Room, ShapeError, Slot, Spread, TensorId, Weights as Then, Work,
-    from_tensors, to_tensors,
-};
-use crate::optimizer::{AdamW, Optimizer, Schedule, Update};
+use crate::model::{IGNORE, Model, ModelShape, Room, ShapeError, Spread, TensorId, from_tensors, to_tensors};
+use crate::optimizer::{Optimizer, Update};
 use crate::parallel::check::check_together;
-use crate::parallel::context::{Context, Method};
+use crate::parallel::context::Context;
 use crate::parallel::digest;
 use crate::parallel::gradients::{Gradients, Transfer};
 use crate::parallel::layout::Axes;
-use crate::parallel::mesh::Mesh;
+use crate::parallel::mesh::{Mesh, Sizes};
+use crate::parallel::pipeline::{Pipeline, Tally, Walk};
 use crate::parallel::plan::Plan;
 use crate::parallel::share;
+use crate::parallel::traffic::Traffic;
 use crate::parallel::weights::{Weights, initial_units};
 use crate::parallel::zero::{Sharding, Zero};
 use crate::report::trace::{Trace, Track};
 
-/// What a training does at each step, besides the model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Recipe {
-    /// Tokens of a sequence, at most the model's context.
-    pub tokens: usize,
-    /// Sequences of a step, over all ranks and micro-batches.
-    pub batch: usize,
-    /// Sequences that go through the model at once on one rank.
-    pub micro_batch: usize,
-    /// The optimizer's constants.
-    pub adamw: AdamW,
-    /// The learning rate by step.
-    pub schedule: Schedule,
-    /// The largest norm of the gradient, to which a larger one is scaled down; `None` leaves all as they are.
-    pub clip: Option<f64>,
-    /// Of the initial weights.
-    pub seed: u64,
-    /// Whether the rows of the residual stream are shared out over the tensor-parallel ranks.
-    pub sequence_parallel: bool,
-    /// How context-parallel ranks bring the parts of a sequence together.
-    pub context: Method,
-    /// What data ranks share out of weights, gradients and the optimizer's state.
-    pub zero: Zero,
-    /// Whether sums are the same bits for any number of data ranks, stages and micro-batches.
-    pub exact: bool,
-}
-
-impl Recipe {
-    /// A recipe for steps of `batch` sequences of `tokens` tokens in one micro-batch, without warm-up and clipping.
-    pub fn new(tokens: usize, batch: usize) -> Self {
-        Self {
-            tokens,
-            batch,
-            micro_batch: batch,
-            adamw: AdamW::default(),
-            schedule: Schedule { peak: 1e-3, warmup: 0, steps: 1 },
-            clip: None,
-            seed: 1,
-            sequence_parallel: false,
-            context: Method::Ring,
-            zero: Zero::NONE,
-            exact: false,
-        }
-    }
-
-    /// The sequences of `count` that a data-parallel rank has.
-    pub fn share(&self, mesh: &Mesh, count: usize) -> Range<usize> {
-        share(count, mesh.sizes().dp, mesh.place().dp)
-    }
-
-    /// Micro-batches that every rank goes through for `count` sequences: those of the rank that has most.
-    pub fn micro_batches(&self, mesh: &Mesh, count: usize) -> usize {
-        share(count, mesh.sizes().dp, 0).len().div_ceil(self.micro_batch)
-    }
-}
-
-/// A rank's part of a batch: sequences of `tokens` tokens each, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Sequences<'a> {
-    /// What goes in.
-    pub inputs: &'a [u32],
-    /// What is to come out at each place; [`IGNORE`] counts for nothing.
-    pub targets: &'a [u32],
-}
+pub use crate::feed::Sequences;
+pub use crate::recipe::Recipe;
 
 /// What a step did.
 #[derive(Clone, Debug)]
@@ -113,10 +50,16 @@ pub struct StepReport {
     pub forward: Duration,
     /// Time in backward passes.
     pub backward: Duration,
+    /// Time in which the passes waited for other stages.
+    pub waiting: Duration,
+    /// The most passes of micro-batches through chunks that were under way at once.
+    pub peak_passes: usize,
     /// Time from the last backward pass until all gradients were summed: communication that nothing hid.
     pub exposed: Duration,
     /// Time in norm, clip and update.
     pub optimizer: Duration,
+    /// Bytes that this rank sent, the gathers of new weights not yet among them where they are under way.
+    pub traffic: Traffic,
     /// When each bucket was on its way, and the sum of the losses at the end.
     pub transfers: Vec<Transfer>,
 }
@@ -128,10 +71,7 @@ pub struct Trainer<T> {
     pub(crate) weights: Weights<T>,
     pub(crate) optimizer: Optimizer,
     pub(crate) gradients: Gradients,
-    slot: Slot<T>,
-    work: Work<T>,
-    /// The error of the residual stream on its way back.
-    error: Buffer<T>,
+    pipeline: Pipeline<T>,
     pub(crate) mesh: Mesh,
     plan: Plan,
     sharding: Sharding,
@@ -150,11 +90,13 @@ impl<T: Float> Trainer<T> {
     /// Sizes that do not fit together; no memory.
     pub fn new(shape: ModelShape, recipe: Recipe, device: &Device, mut mesh: Mesh) -> Result<Self, TrainError> {
         mesh.share_sequences(device, recipe.context, recipe.tokens)?;
-        let spread = Spread::over(&shape, (mesh.sizes(), mesh.place()), recipe.sequence_parallel, 1, |_| 0)?;
+        let room = room(&shape, &recipe, &mesh)?;
+        let passes = recipe.passes(&mesh)?;
+        let at = (mesh.sizes(), mesh.place());
+        let spread = Spread::over(&shape, at, recipe.sequence_parallel, passes.placement())?;
         let model = Model::new(shape, spread)?;
         let mut account = Account::default();
         let mut allocator = Allocator { device, account: &mut account };
-        let room = room(&shape, &recipe, &mesh)?;
         let mesh = match recipe.zero {
             Zero { stage: 1.., shards: Some(shards) } => mesh.sharded(shards)?,
             _ => mesh,
@@ -175,9 +117,7 @@ impl<T: Float> Trainer<T> {
         }
         let master = size_of::<T>() < size_of::<f32>();
         let mut optimizer = Optimizer::new(table, &sharding, recipe.adamw, master, &mut allocator)?;
-        let slot = model.slot(&model.spread().chunks[0], room, false, &mut allocator)?;
-        let work = model.work(room, &mut allocator)?;
-        let error = allocator.zeros(Class::Errors, room.stream_rows * shape.channels)?;
+        let pipeline = Pipeline::new(&passes, (&model, &mesh, room), &mut allocator)?;
         for (unit, values) in initial_units(table, recipe.seed) {
             optimizer.set_unit(&stream, unit, &values, &mut weights)?;
         }
@@ -188,9 +128,7 @@ impl<T: Float> Trainer<T> {
             weights,
             optimizer,
             gradients,
-            slot,
-            work,
-            error,
+            pipeline,
             mesh,
             plan,
             sharding,
@@ -205,7 +143,7 @@ impl<T: Float> Trainer<T> {
 
     /// Enters what the communicators hold by now.
     fn account_for_communication(&mut self) {
-        let bytes = self.mesh.buffer_bytes() as u64;
+        let bytes = self.mesh.buffer_bytes() as u64 + self.pipeline.buffer_bytes();
         self.account.enter(Class::Buffers, bytes.saturating_sub(self.communication_bytes));
         self.communication_bytes = self.communication_bytes.max(bytes);
     }
@@ -242,27 +180,19 @@ impl<T: Float> Trainer<T> {
         let step = self.steps + 1;
         let mut clock = Clock::start();
         let count = self.recipe.micro_batches(&self.mesh, self.recipe.batch);
-        self.gradients.begin_step(&self.stream, count)?;
+        let (passes, before) = (self.passes(count), self.traffic());
+        self.gradients.begin_step(&self.stream, &passes)?;
         let mut optimizer = clock.lap();
-        let (mut forward, mut backward) = (Duration::ZERO, Duration::ZERO);
-        let mut sum = [0.0f64; 2];
         let scale = 1.0 / valid.max(1) as f64;
-        let first = self.recipe.share(&self.mesh, self.recipe.batch).start as u64;
-        for index in 0..count {
-            let first = first + (index * self.recipe.micro_batch) as u64;
-            let [loss, tokens] = self.forward(first, sequences.micro_batch(&self.recipe, index), trace)?;
-            sum = [sum[0] + loss, sum[1] + tokens];
-            forward += clock.lap();
-            self.backward(first, scale as f32, trace)?;
-            backward += clock.lap();
-        }
+        let tally = self.walk(sequences, Go::Train { scale: scale as f32 }, trace)?;
+        clock.lap();
         let mut transfers = self.gradients.finish()?;
         let squares = self.gradients.sum_of_squares(&self.stream, self.model.table(), &self.plan)?;
         let started = Instant::now();
-        let [loss, tokens, squares] = self.total([sum[0], sum[1], squares])?;
+        let [loss, tokens, squares] = self.total([tally.sums[0], tally.sums[1], squares])?;
         let exposed = clock.lap();
         if self.mesh.world().world() > 1 {
-            transfers.push(Transfer { unit: None, bytes: size_of_val(&sum), started, finished: clock.0 });
+            transfers.push(Transfer { unit: None, bytes: size_of::<[f64; 3]>(), started, finished: clock.0 });
         }
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
@@ -283,8 +213,23 @@ impl<T: Float> Trainer<T> {
         }
         self.steps = step;
         self.account_for_communication();
-        let loss = loss * scale;
-        Ok(StepReport { step, loss, tokens: valid, grad_norm, lr, forward, backward, exposed, optimizer, transfers })
+        let (loss, tokens) = (loss * scale, valid);
+        let Tally { forward, backward, waiting, peak: peak_passes, .. } = tally;
+        Ok(StepReport {
+            step,
+            loss,
+            tokens,
+            grad_norm,
+            lr,
+            forward,
+            backward,
+            waiting,
+            peak_passes,
+            exposed,
+            optimizer,
+            traffic: self.traffic() - before,
+            transfers,
+        })
     }
 
     /// Whether these are whole sequences, with a target for each of their tokens.
@@ -302,39 +247,17 @@ impl<T: Float> Trainer<T> {
         Ok(sums)
     }
 
-    /// Goes forward over one micro-batch: sum of the losses, and of the targets that count, on the one rank that counts
-    /// them.
-    fn forward(
-        &mut self,
-        first_sample: u64,
-        sequences: Sequences<'_>,
-        trace: Option<&Trace>,
-    ) -> Result<[f64; 2], TrainError> {
-        let Sequences { inputs, targets } = sequences;
-        let tokens = self.recipe.tokens;
-        let places = self.mesh.places(tokens);
-        let mine = |whole: &[u32]| -> Vec<u32> {
-            let of = |sequence: &[u32]| places.iter().map(|place| sequence[*place as usize]).collect::<Vec<_>>();
-            whole.chunks_exact(tokens).flat_map(of).collect()
-        };
-        let batch = inputs.len() / tokens;
-        self.slot.load(&self.stream, batch, (&mine(inputs), &places.repeat(batch), &mine(targets)))?;
-        let Self { model, slot, work, weights, stream, mesh, plan, .. } = self;
-        let (batch, tokens) = (slot.batch, places.len());
-        let micro = MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace };
-        model.forward(&model.spread().chunks[0], &micro, weights, slot, work)?;
-        let sum = model.loss(&micro, weights, slot)?;
-        let counted = f64::from(u8::from(self.mesh.place().tp == 0));
-        Ok([counted * sum.loss, counted * sum.count as f64])
-    }
-
-    /// Goes back over the micro-batch that went forward last.
-    fn backward(&mut self, first_sample: u64, scale: f32, trace: Option<&Trace>) -> Result<(), TrainError> {
-        let Self { model, slot, work, error, weights, gradients, stream, mesh, plan, recipe, .. } = self;
-        let (batch, tokens) = (slot.batch, mesh.places(recipe.tokens).len());
-        let micro = MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace };
-        let chunk = &model.spread().chunks[0];
-        model.backward(chunk, &micro, weights, scale, slot, work, error, Then::Now(gradients))
+    /// Goes through the micro-batches of some sequences.
+    fn walk(&mut self, sequences: Sequences<'_>, go: Go, trace: Option<&Trace>) -> Result<Tally, TrainError> {
+        let Self { stream, model, weights, gradients, pipeline, mesh, plan, recipe, .. } = self;
+        let first = recipe.share(mesh, recipe.batch).start as u64;
+        let feed = &Feed::new(sequences, mesh, recipe.tokens, recipe.micro_batch, first);
+        let scale = if let Go::Train { scale } = go { scale } else { 0.0 };
+        let mut walk = Walk { stream, model, weights, mesh, plan, trace, scale, feed };
+        match go {
+            Go::Train { .. } => pipeline.train(&mut walk, gradients),
+            Go::Forward { micro_batches } => pipeline.forward(&mut walk, micro_batches),
+        }
     }
 
     /// Mean loss over `count` sequences that the ranks share out among them; nothing is learnt from them.
@@ -344,12 +267,9 @@ impl<T: Float> Trainer<T> {
     pub fn evaluate(&mut self, sequences: Sequences<'_>, count: usize) -> Result<f64, TrainError> {
         self.check(sequences)?;
         self.on_pool(|trainer| {
-            let mut sum = [0.0f64; 2];
-            for index in 0..trainer.recipe.micro_batches(&trainer.mesh, count) {
-                let [loss, tokens] = trainer.forward(0, sequences.micro_batch(&trainer.recipe, index), None)?;
-                sum = [sum[0] + loss, sum[1] + tokens];
-            }
-            let [loss, tokens] = trainer.total(sum)?;
+            let micro_batches = trainer.recipe.micro_batches(&trainer.mesh, count);
+            let tally = trainer.walk(sequences, Go::Forward { micro_batches }, None)?;
+            let [loss, tokens] = trainer.total(tally.sums)?;
             Ok(loss / tokens.max(1.0))
         })
     }
@@ -366,33 +286,52 @@ impl<T: Float> Trainer<T> {
         let ignored = vec![IGNORE; whole];
         self.on_pool(|trainer| {
             let usual = std::mem::replace(&mut trainer.recipe.tokens, whole);
-            let done = trainer.forward(0, Sequences { inputs: &inputs, targets: &ignored }, None);
+            let sequences = Sequences { inputs: &inputs, targets: &ignored };
+            let done = trainer.walk(sequences, Go::Forward { micro_batches: 1 }, None);
             trainer.recipe.tokens = usual;
             done?;
             let places = trainer.mesh.places(whole);
-            let mut logits = match places.iter().position(|place| *place as usize + 1 == tokens.len()) {
-                Some(row) => trainer.last_logits(row + 1)?,
-                None => vec![0.0; trainer.model.shape().vocab],
-            };
-            if trainer.mesh.sequence().is_some() {
-                trainer.mesh.context().all_reduce(&mut logits, Op::Sum)?;
-            }
-            Ok(logits)
+            trainer.logits_of(places.iter().position(|place| *place as usize + 1 == tokens.len()))
         })
     }
 
-    /// The logits of token `tokens - 1` of the pass just done, of the whole vocabulary.
-    fn last_logits(&self, tokens: usize) -> Result<Vec<f32>, TrainError> {
-        let (vocab, tp) = (self.model.shape().vocab, self.mesh.sizes().tp);
-        let counts: Vec<usize> = (0..tp).map(|index| share(vocab, tp, index).len()).collect();
-        let own = counts[self.mesh.place().tp];
-        let logits = self.slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
-        let last = logits.slice((tokens - 1) * own..tokens * own)?.download(&self.stream)?;
-        let last: Vec<f32> = last.into_iter().map(T::to_f32).collect();
-        let Some(group) = self.mesh.groups(Axes::TENSOR)?.first().copied() else { return Ok(last) };
+    /// The logits of a row of the pass just done, which one of the context-parallel ranks has: of the whole vocabulary, on
+    /// every rank.
+    fn logits_of(&self, row: Option<usize>) -> Result<Vec<f32>, TrainError> {
+        let (vocab, Sizes { pp, dp, cp, tp, .. }) = (self.model.shape().vocab, self.mesh.sizes());
         let mut all = vec![0.0; vocab];
-        group.all_gather_v(&last, &mut all, &counts)?;
+        if let (Some(slot), Some(row)) = (self.pipeline.ended(&self.model), row) {
+            let counts: Vec<usize> = (0..tp).map(|index| share(vocab, tp, index).len()).collect();
+            let own = counts[self.mesh.place().tp];
+            let logits = slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
+            let last = logits.slice(row * own..(row + 1) * own)?.download(&self.stream)?;
+            let last: Vec<f32> = last.into_iter().map(T::to_f32).collect();
+            match self.mesh.groups(Axes::TENSOR)?.first() {
+                Some(group) => group.all_gather_v(&last, &mut all, &counts)?,
+                None => all = last,
+            }
+        }
+        if self.mesh.sequence().is_some() {
+            self.mesh.context().all_reduce(&mut all, Op::Sum)?;
+        }
+        if pp > 1 {
+            let chunks = &self.model.spread().chunks;
+            let stage = chunks.iter().find(|chunk| chunk.ends).map_or(0, |chunk| chunk.stage);
+            self.mesh.world().broadcast(&mut all[..], stage * dp * cp * tp)?;
+        }
         Ok(all)
+    }
+
+    /// Bytes that this rank has sent.
+    fn traffic(&self) -> Traffic {
+        let mesh = self.mesh.traffic();
+        Traffic { pipeline: mesh.pipeline + self.pipeline.sent_bytes(), ..mesh }
+    }
+
+    /// How many passes of a step over `micro_batches` each unit has a part in.
+    fn passes(&self, micro_batches: usize) -> Vec<usize> {
+        let copies = if self.model.spread().is_there_twice() { 2 } else { 1 };
+        self.model.passes(|copy| (0..micro_batches).filter(|micro_batch| micro_batch % copies == copy).count())
     }
 
     /// Sets the weights from f32 values, for each parameter those that this rank holds.
@@ -480,13 +419,13 @@ impl<T: Float> Trainer<T> {
     }
 }
 
-impl<'a> Sequences<'a> {
-    /// Those of one micro-batch; none where this rank has fewer than others.
-    fn micro_batch(self, recipe: &Recipe, index: usize) -> Self {
-        let (size, len) = (recipe.micro_batch * recipe.tokens, self.inputs.len());
-        let range = (index * size).min(len)..((index + 1) * size).min(len);
-        Self { inputs: &self.inputs[range.clone()], targets: &self.targets[range] }
-    }
+/// What a walk through micro-batches is for.
+#[derive(Clone, Copy)]
+enum Go {
+    /// Gradients of the losses times `scale`.
+    Train { scale: f32 },
+    /// The losses alone.
+    Forward { micro_batches: usize },
 }
 
 /// Rows of a micro-batch.

@@ -45,7 +45,7 @@ fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std
 
     let delta2 = device.upload(&[error])?;
     let [mut da1, mut delta1, mut dx]: [Buffer<f32>; 3] = [device.zeros(1)?, device.zeros(1)?, device.zeros(1)?];
-    gradients.begin_step(&stream, 1)?;
+    gradients.begin_step(&stream, &vec![1; table.units().len()])?;
     second.backward_input(&pass, delta2.as_view(), Write::Set, da1.as_view_mut())?;
     second.backward_weight(&pass, a1.as_view(), delta2.as_view(), &mut gradients)?;
     first.backward_activation(&pass, z1.as_view(), da1.as_view(), delta1.as_view_mut())?;

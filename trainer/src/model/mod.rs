@@ -83,6 +83,9 @@ impl Model {
         }
         let head = Head::new(&mut table, &shape, &spread, &embedding, DEVIATION);
         begins.push(table.units().len());
+        if spread.is_there_twice() {
+            table.hold_twice();
+        }
         let units = begins.windows(2).map(|ends| ends[0]..ends[1]).collect();
         Ok(Self { shape, spread, table, embedding, blocks, head, units })
     }
@@ -95,6 +98,25 @@ impl Model {
             Layer::Head => (1 + self.blocks.len(), self.shape.tied.then(|| self.table.get(self.embedding.tokens).unit)),
         };
         self.units[index].clone().map(UnitId).chain(tied)
+    }
+
+    /// How many passes each unit has a part in, by unit, where `micro_batches` are those of a copy of the model.
+    pub fn passes(&self, micro_batches: impl Fn(usize) -> usize) -> Vec<usize> {
+        let mut passes = vec![0; self.table.units().len()];
+        let copies = self.spread.chunks.iter().map(|chunk| chunk.copy).max().map_or(0, |last| last + 1);
+        for copy in 0..copies {
+            let chunks = self.spread.chunks.iter().filter(|chunk| chunk.here && chunk.copy == copy);
+            let layers = chunks.flat_map(|chunk| {
+                let ends = [chunk.embeds.then_some(Layer::Embedding), chunk.ends.then_some(Layer::Head)];
+                chunk.blocks.clone().map(Layer::Block).chain(ends.into_iter().flatten())
+            });
+            let mut units: Vec<UnitId> = layers.flat_map(|layer| self.units_of(layer)).collect();
+            // A tied table with both of its uses on this rank is there twice.
+            units.sort_unstable();
+            units.dedup();
+            units.into_iter().for_each(|unit| passes[unit.0] += micro_batches(copy));
+        }
+        passes
     }
 
     /// Its sizes.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::model::shape::{ModelShape, ShapeError};
 use crate::parallel::mesh::{Place, Sizes};
 use crate::parallel::share;
+use warpweft_schedule::Placement;
 
 /// One of some equal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Chunk {
     pub stage: usize,
     /// Whether it is this rank's.
     pub here: bool,
+    /// Which copy of the model it belongs to, where there are two.
+    pub copy: usize,
 }
 
 /// How the model is spread, as one rank sees it.
@@ -49,7 +52,7 @@ pub struct Spread {
     pub ep: Part,
     /// Whether the rows of the residual stream are shared out over the tensor-parallel ranks.
     pub sequence_parallel: bool,
-    /// The chunks, in the order of the forward pass.
+    /// The chunks, in the order of the forward pass; those of a second copy of the model after those of the first.
     pub chunks: Vec<Chunk>,
 }
 
@@ -57,36 +60,40 @@ impl Spread {
     /// One rank that holds all.
     pub fn alone(shape: &ModelShape) -> Self {
         let one = Part { index: 0, of: 1 };
-        let chunks = vec![Chunk { blocks: 0..shape.layers, embeds: true, ends: true, stage: 0, here: true }];
+        let chunks = vec![Chunk { blocks: 0..shape.layers, embeds: true, ends: true, stage: 0, here: true, copy: 0 }];
         Self { tp: one, kv: 1, ep: one, sequence_parallel: false, chunks }
     }
 
-    /// The spread of a model over a mesh, at one place; `stage_of` says where each of `chunks` chunks is.
+    /// The spread of a model over a mesh, at one place, its chunks as a pipeline's schedule has them.
     ///
     /// # Errors
-    /// Heads that the tensor-parallel ranks cannot share, more chunks than layers.
+    /// Heads that the tensor-parallel ranks cannot share, more parts than layers.
     pub fn over(
         shape: &ModelShape,
         (sizes, place): (Sizes, Place),
         sequence_parallel: bool,
-        chunks: usize,
-        stage_of: impl Fn(usize) -> usize,
+        placement: &Placement,
     ) -> Result<Self, ShapeError> {
         let tp = Part { index: place.tp, of: sizes.tp };
         let data = sizes.data_rank(place);
         let ep = Part { index: data % sizes.ep, of: sizes.ep };
         let kv = Self::ranks_to_a_head(shape, sizes.tp)?;
-        if chunks > shape.layers {
-            return Err(ShapeError::Chunks { layers: shape.layers, pp: sizes.pp, each: chunks / sizes.pp.max(1) });
+        let parts = placement.parts();
+        if parts > shape.layers {
+            return Err(ShapeError::Chunks { layers: shape.layers, pp: sizes.pp, each: parts / sizes.pp.max(1) });
         }
-        let chunk = |index| Chunk {
-            blocks: share(shape.layers, chunks, index),
-            embeds: index == 0,
-            ends: index + 1 == chunks,
-            stage: stage_of(index),
-            here: stage_of(index) == place.pp,
+        let chunk = |index| {
+            let (part, stage) = (placement.part(index), placement.place(index));
+            Chunk {
+                blocks: share(shape.layers, parts, part),
+                embeds: part == 0,
+                ends: part + 1 == parts,
+                stage,
+                here: stage == place.pp,
+                copy: placement.copy_of(index),
+            }
         };
-        Ok(Self { tp, kv, ep, sequence_parallel, chunks: (0..chunks).map(chunk).collect() })
+        Ok(Self { tp, kv, ep, sequence_parallel, chunks: (0..placement.chunks()).map(chunk).collect() })
     }
 
     /// How many of `tp` tensor-parallel ranks share a key/value head.
@@ -116,6 +123,11 @@ impl Spread {
     /// Whether the head is.
     pub fn ends(&self) -> bool {
         self.chunks.iter().any(|chunk| chunk.here && chunk.ends)
+    }
+
+    /// Whether there are two copies of the model, in opposite directions over the stages.
+    pub fn is_there_twice(&self) -> bool {
+        self.chunks.iter().any(|chunk| chunk.copy > 0)
     }
 
     /// Whether the embedding and the head are on one stage, as every rank of the mesh sees it.

@@ -112,6 +112,11 @@ impl Parameter {
         self.entry.shape.len() > 1
     }
 
+    /// Whether two opposite stages of the pipeline hold it, each of which sees a part of its uses.
+    pub fn is_on_opposite_stages(&self) -> bool {
+        self.entry.seen_in_part.has(Axis::Pp)
+    }
+
     /// The layout of its gradient after a backward pass.
     pub fn local_gradient(&self) -> Layout {
         self.entry.layout.of_local_gradient(self.entry.seen_in_part)
@@ -189,6 +194,13 @@ impl Table {
             unit.here |= here;
         } else {
             parameter.uses += 1;
+        }
+    }
+
+    /// Says that the model is there twice: what a stage holds, the opposite one holds too.
+    pub(crate) fn hold_twice(&mut self) {
+        for parameter in &mut self.parameters {
+            parameter.entry.seen_in_part = parameter.entry.seen_in_part.with(Axis::Pp);
         }
     }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use warpweft_comm::Op;
 
 use crate::TrainError;
-use crate::model::Table;
+use crate::model::{Parameter, Table};
 use crate::parallel::layout::{Axes, Axis, Layout, Move, Placement};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::{Border, Plan, Region};
@@ -126,7 +126,7 @@ impl Plan {
             if reduction.state != state {
                 return Err(PlanError::Gradient { at: at(), planned: reduction.state, left: state });
             }
-            if reduction.counted != first_of_copies(state, mesh) {
+            if reduction.counted != first_of_copies(parameter, state, mesh) {
                 return Err(PlanError::Counted { at: at(), counts: reduction.counted });
             }
         }
@@ -169,8 +169,9 @@ fn follow(at: At, by: Move, from: Layout, needed: Layout) -> Result<(), PlanErro
 }
 
 /// Whether this rank comes first of those that hold the same elements.
-fn first_of_copies(layout: Layout, mesh: &Mesh) -> bool {
-    layout.axes(|placement| placement == Placement::Replicated).iter().all(|axis: Axis| mesh.index(axis) == 0)
+fn first_of_copies(parameter: &Parameter, layout: Layout, mesh: &Mesh) -> bool {
+    let mut copies = layout.axes(|placement| placement == Placement::Replicated).iter();
+    copies.all(|axis| mesh.index(axis) == 0 || axis == Axis::Pp && !parameter.is_on_opposite_stages())
 }
 
 #[cfg(test)]

@@ -125,16 +125,16 @@ impl Gradients {
         Ok(Self { exact: Some(SampleSums::new(table, mesh, samples)?), ..self })
     }
 
-    /// Sets all gradients to zero for a new step of `micro_batches` backward passes.
+    /// Sets all gradients to zero for a new step, in which each unit has a part in so many backward passes.
     ///
     /// # Errors
     /// A unit that is still under way, or was lost.
-    pub fn begin_step(&mut self, stream: &Stream, micro_batches: usize) -> Result<(), TrainError> {
+    pub fn begin_step(&mut self, stream: &Stream, passes: &[usize]) -> Result<(), TrainError> {
         self.stream = stream.clone();
         self.exact.iter_mut().for_each(SampleSums::clear);
         for (index, unit) in self.units.iter_mut().enumerate() {
             let Some(unit) = unit else { continue };
-            unit.left = unit.uses * micro_batches;
+            unit.left = unit.uses * passes[index];
             unit.summed = false;
             match &mut unit.part {
                 Some(part) => part.as_view_mut().fill(stream, 0.0)?,

@@ -10,6 +10,7 @@ use warpweft_comm::{CommError, Communicator};
 
 use crate::parallel::context::{Context, Method};
 use crate::parallel::layout::{Axes, Axis};
+use crate::parallel::traffic::Traffic;
 
 /// Ranks of each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -161,7 +162,7 @@ impl Mesh {
         };
         let Sizes { pp, dp, cp, tp, ep } = sizes;
         let data = sizes.data_rank(place);
-        let (edp, ends) = (dp * cp / ep, if pp > 1 { 2 } else { 1 });
+        let edp = dp * cp / ep;
         let stage = place.pp * dp * cp * tp;
         // Each group: the axes, how many ranks it has, and a number that its ranks share and no others have.
         let same_stage_and_tp = stage + place.tp;
@@ -178,9 +179,10 @@ impl Mesh {
             mesh.groups.push((axes, group));
         }
         mesh.context = mesh.split(cp, Some(stage + place.dp * cp * tp + place.tp))?;
-        let at_an_end = place.pp == 0 || place.pp + 1 == pp;
-        let ends = mesh.split(ends, at_an_end.then_some(data * tp + place.tp))?;
-        mesh.groups.push((Axes::of(&[Axis::Pp]), ends));
+        let opposite = pp - 1 - place.pp;
+        let pair = place.pp.min(opposite) * dp * cp * tp + data * tp + place.tp;
+        let pairs = mesh.split(pp.min(2), (place.pp != opposite).then_some(pair))?;
+        mesh.groups.push((Axes::of(&[Axis::Pp]), pairs));
         Ok(mesh)
     }
 
@@ -286,7 +288,8 @@ impl Mesh {
         self.sequence.as_ref().map_or_else(|| (0..tokens as u32).collect(), Context::positions)
     }
 
-    /// Ranks along one axis of layouts, as this rank sees them: the ends of a pipeline are no axis for its middle.
+    /// Ranks along one axis of layouts, as this rank sees them. Along [`Axis::Pp`] these are a stage and the one opposite: the
+    /// ends of the pipeline, which may share an embedding, and so on inwards, where the model is there twice.
     pub fn size(&self, axis: Axis) -> usize {
         let Sizes { dp, cp, tp, ep, .. } = self.sizes;
         match axis {
@@ -299,13 +302,12 @@ impl Mesh {
         }
     }
 
-    /// This rank's index along one axis of layouts; 0 for all in the middle of a pipeline on [`Axis::Pp`], where they hold
-    /// nothing that the ends hold.
+    /// This rank's index along one axis of layouts; on [`Axis::Pp`] that of the stage in its pair of opposite ones.
     pub fn index(&self, axis: Axis) -> usize {
         let Sizes { pp, ep, .. } = self.sizes;
         let data = self.sizes.data_rank(self.place);
         match axis {
-            Axis::Pp => usize::from(pp > 1 && self.place.pp + 1 == pp),
+            Axis::Pp => usize::from(self.place.pp > pp - 1 - self.place.pp),
             Axis::Replica => data / ep / self.size(Axis::Data),
             Axis::Data => data / ep % self.size(Axis::Data),
             Axis::Ep => data % ep,
@@ -335,6 +337,21 @@ impl Mesh {
 
     fn group_of(&self, exactly: Axes) -> Option<&Arc<Communicator>> {
         self.groups.iter().find(|(axes, _)| *axes == exactly).map(|(_, group)| group)
+    }
+
+    /// Bytes that this rank has sent to others of its groups.
+    pub fn traffic(&self) -> Traffic {
+        let mut traffic =
+            Traffic { context: self.context.sent_bytes(), world: self.world.sent_bytes(), ..Traffic::default() };
+        for (axes, group) in &self.groups {
+            let kind = match axes.iter().next() {
+                Some(Axis::Pp) => &mut traffic.pipeline,
+                Some(Axis::Tp | Axis::Kv) => &mut traffic.tensor,
+                Some(Axis::Replica | Axis::Data | Axis::Ep) | None => &mut traffic.data,
+            };
+            *kind += group.sent_bytes();
+        }
+        traffic
     }
 
     /// Bytes that the communicators of all groups hold.

@@ -9,9 +9,12 @@ pub(crate) mod exact;
 pub mod expert;
 pub mod gradients;
 pub mod layout;
+pub(crate) mod links;
 pub mod mesh;
+pub(crate) mod pipeline;
 pub mod plan;
 pub mod tensor;
+pub mod traffic;
 pub mod weights;
 pub mod zero;
 

@@ -5,7 +5,7 @@
 //! arXiv 2205.05198).
 
 use crate::TrainError;
-use crate::model::Table;
+use crate::model::{Parameter, Table};
 use crate::parallel::layout::{Axes, Axis, Layout, Move, Placement};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::zero::Zero;
@@ -86,15 +86,16 @@ impl Plan {
             let summed = from.axes(|p| p == Placement::Partial).and(state.axes(|p| p == Placement::Replicated));
             let middle = from.with(summed, Placement::Replicated);
             let by = [from.move_to(middle)?, middle.move_to(state)?];
-            Ok(Reduction { from, by, state, counted: counted(state, mesh) })
+            Ok(Reduction { from, by, state, counted: counted(parameter, state, mesh) })
         });
         let parameters = parameters.collect::<Result<_, TrainError>>()?;
         Ok(Self { stream, embedding, attention: region, mlp: region, head, parameters, zero, exact: false })
     }
 }
 
-/// Whether this rank is the first of those that hold the same elements of a tensor that lies so.
-fn counted(layout: Layout, mesh: &Mesh) -> bool {
+/// Whether this rank is the first of those that hold the same elements of a parameter that lies so.
+fn counted(parameter: &Parameter, layout: Layout, mesh: &Mesh) -> bool {
     let copies = layout.axes(|placement| placement == Placement::Replicated);
-    Axis::ALL.into_iter().all(|axis| !copies.has(axis) || mesh.index(axis) == 0)
+    let alone = |axis| axis == Axis::Pp && !parameter.is_on_opposite_stages();
+    Axis::ALL.into_iter().all(|axis| !copies.has(axis) || alone(axis) || mesh.index(axis) == 0)
 }

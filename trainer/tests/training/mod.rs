@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
+use warpweft_schedule::Name;
 use warpweft_trainer::model::{IGNORE, ModelShape, Spread};
 use warpweft_trainer::optimizer::Schedule;
 use warpweft_trainer::parallel::context::Method;
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
 use warpweft_trainer::parallel::zero::Zero;
-use warpweft_trainer::step::{Recipe, Sequences, Trainer, valid_targets};
+use warpweft_trainer::step::{Recipe, Sequences, StepReport, Trainer, valid_targets};
 
 use crate::common::ranks;
+
+/// What one rank does, micro-batch after micro-batch.
+pub(crate) const ONE_RANK: (Name, Option<usize>) = (Name::OneForwardOneBackward, None);
 
 /// A training whose batches are a formula of step and sequence.
 #[derive(Clone, Copy)]
@@ -33,6 +37,8 @@ pub(crate) struct Training {
     pub(crate) zero: Zero,
     /// Whether sums are the same bits at every layout.
     pub(crate) exact: bool,
+    /// The schedule of the passes, and pieces of the model on a stage.
+    pub(crate) pipeline: (Name, Option<usize>),
 }
 
 /// What a rank saw: loss and norm of each step, and its part of the weights at the end.
@@ -48,64 +54,71 @@ pub(crate) struct Seen {
 impl Training {
     /// A training of this model on one rank in one micro-batch.
     pub(crate) fn of(shape: ModelShape, batch: usize, steps: u64) -> Self {
-        let (threads, ragged, sequence_parallel, context) = (1, false, false, Method::Ring);
-        let (sizes, zero, exact) = (Sizes::ONE, Zero::NONE, false);
         Self {
             shape,
             batch,
             micro_batch: batch,
             steps,
-            threads,
-            ragged,
-            sizes,
-            sequence_parallel,
-            context,
-            zero,
-            exact,
+            threads: 1,
+            ragged: false,
+            sizes: Sizes::ONE,
+            sequence_parallel: false,
+            context: Method::Ring,
+            zero: Zero::NONE,
+            exact: false,
+            pipeline: ONE_RANK,
         }
     }
 
     /// Trains on `dp` times the other ranks; gives what each saw.
     pub(crate) fn run<T: Float>(self, dp: usize) -> Vec<Seen> {
-        let training = Self { sizes: Sizes { dp, ..self.sizes }, ..self };
-        ranks(training.sizes.ranks(), |communicator| training.rank::<T>(Arc::new(communicator)))
+        self.run_then(dp, |trainer: &mut Trainer<T>, reports| {
+            trainer.settle().expect("weights that arrive");
+            let losses = reports.iter().map(|report| report.loss).collect();
+            let norms = reports.iter().map(|report| report.grad_norm).collect();
+            let state = self.exact.then(|| trainer.state_sha256().expect("whole tensors"));
+            Seen { losses, norms, weights: weights(trainer), state }
+        })
     }
 
-    fn rank<T: Float>(self, communicator: Arc<Communicator>) -> Seen {
+    /// Trains on `dp` times the other ranks, and lets each see its trainer and the reports of all steps.
+    pub(crate) fn run_then<T: Float, R: Send>(
+        self,
+        dp: usize,
+        then: impl Fn(&mut Trainer<T>, &[StepReport]) -> R + Sync,
+    ) -> Vec<R> {
+        let training = Self { sizes: Sizes { dp, ..self.sizes }, ..self };
+        ranks(training.sizes.ranks(), |communicator| training.rank(Arc::new(communicator), &then))
+    }
+
+    fn rank<T: Float, R>(
+        self,
+        communicator: Arc<Communicator>,
+        then: impl Fn(&mut Trainer<T>, &[StepReport]) -> R,
+    ) -> R {
         let tokens = self.shape.context;
         let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
         let micro_batch = self.micro_batch;
         let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
-        let recipe = Recipe {
-            sequence_parallel: self.sequence_parallel,
-            context: self.context,
-            zero: self.zero,
-            exact: self.exact,
-            ..recipe
-        };
+        let Self { sequence_parallel, context, zero, exact, pipeline: (pipeline, chunks), .. } = self;
+        let recipe = Recipe { sequence_parallel, context, zero, exact, pipeline, chunks, ..recipe };
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
         let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");
         let mine = recipe.share(&mesh, self.batch);
         let mut trainer = Trainer::<T>::new(self.shape, recipe, &device, mesh).expect("a trainer");
-        let (mut losses, mut norms) = (Vec::new(), Vec::new());
-        for step in 1..=self.steps {
+        let steps = (1..=self.steps).map(|step| {
             let (inputs, targets) = self.sequences(step, mine.clone());
             let valid = valid_targets(&self.sequences(step, 0..self.batch).1);
-            let sequences = Sequences { inputs: &inputs, targets: &targets };
-            let report = trainer.step(sequences, valid, None).expect("a step");
-            losses.push(report.loss);
-            norms.push(report.grad_norm);
-        }
-        trainer.settle().expect("weights that arrive");
-        let state = self.exact.then(|| trainer.state_sha256().expect("whole tensors"));
-        let weights = weights(&trainer);
-        Seen { losses, norms, weights, state }
+            trainer.step(Sequences { inputs: &inputs, targets: &targets }, valid, None).expect("a step")
+        });
+        let reports: Vec<_> = steps.collect();
+        then(&mut trainer, &reports)
     }
 
     /// Sequences that count upwards in steps of their own, from a start of their own, with some disturbance: something
     /// to learn, and not at once.
-    fn sequences(&self, step: u64, mine: std::ops::Range<usize>) -> (Vec<u32>, Vec<u32>) {
+    pub(crate) fn sequences(&self, step: u64, mine: std::ops::Range<usize>) -> (Vec<u32>, Vec<u32>) {
         let (tokens, vocab) = (self.shape.context as u64, self.shape.vocab as u64);
         let place = |row: u64, t: u64| {
             let number = step * 1009 + row * 31;

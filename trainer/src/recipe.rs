@@ -1,0 +1,85 @@
+//! What a training does at each step, besides the model.
+
+use std::ops::Range;
+
+use warpweft_schedule::{Costs, Name, Schedule as Passes};
+
+use crate::TrainError;
+use crate::optimizer::{AdamW, Schedule};
+use crate::parallel::context::Method;
+use crate::parallel::mesh::Mesh;
+use crate::parallel::share;
+use crate::parallel::zero::Zero;
+
+/// What a training does at each step, besides the model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// Tokens of a sequence, at most the model's context.
+    pub tokens: usize,
+    /// Sequences of a step, over all ranks and micro-batches.
+    pub batch: usize,
+    /// Sequences that go through the model at once on one rank.
+    pub micro_batch: usize,
+    /// The optimizer's constants.
+    pub adamw: AdamW,
+    /// The learning rate by step.
+    pub schedule: Schedule,
+    /// The largest norm of the gradient, to which a larger one is scaled down; `None` leaves all as they are.
+    pub clip: Option<f64>,
+    /// Of the initial weights.
+    pub seed: u64,
+    /// Whether the rows of the residual stream are shared out over the tensor-parallel ranks.
+    pub sequence_parallel: bool,
+    /// How context-parallel ranks bring the parts of a sequence together.
+    pub context: Method,
+    /// What data ranks share out of weights, gradients and the optimizer's state.
+    pub zero: Zero,
+    /// Whether sums are the same bits for any number of data ranks, stages and micro-batches.
+    pub exact: bool,
+    /// The order of the passes over micro-batches and stages.
+    pub pipeline: Name,
+    /// Pieces of the model on a stage, where the schedule leaves a choice.
+    pub chunks: Option<usize>,
+}
+
+impl Recipe {
+    /// A recipe for steps of `batch` sequences of `tokens` tokens in one micro-batch, without warm-up and clipping.
+    pub fn new(tokens: usize, batch: usize) -> Self {
+        Self {
+            tokens,
+            batch,
+            micro_batch: batch,
+            adamw: AdamW::default(),
+            schedule: Schedule { peak: 1e-3, warmup: 0, steps: 1 },
+            clip: None,
+            seed: 1,
+            sequence_parallel: false,
+            context: Method::Ring,
+            zero: Zero::NONE,
+            exact: false,
+            pipeline: Name::OneForwardOneBackward,
+            chunks: None,
+        }
+    }
+
+    /// The sequences of `count` that a data-parallel rank has.
+    pub fn share(&self, mesh: &Mesh, count: usize) -> Range<usize> {
+        share(count, mesh.sizes().dp, mesh.place().dp)
+    }
+
+    /// What every rank does in a step, and when.
+    ///
+    /// # Errors
+    /// A schedule that there is not for so many stages and chunks.
+    pub fn passes(&self, mesh: &Mesh) -> Result<Passes, TrainError> {
+        let micro_batches = self.micro_batches(mesh, self.batch).max(1);
+        let pp = mesh.sizes().pp;
+        let made = Passes::new(self.pipeline, pp, micro_batches, self.chunks, Costs::default(), None);
+        Ok(made.map_err(Box::new)?)
+    }
+
+    /// Micro-batches that every rank goes through for `count` sequences: those of the rank that has most.
+    pub fn micro_batches(&self, mesh: &Mesh, count: usize) -> usize {
+        share(count, mesh.sizes().dp, 0).len().div_ceil(self.micro_batch)
+    }
+}
