@@ -15,9 +15,8 @@ use crate::config::{Config, Family};
 use crate::data::{DataError, Dataset};
 use crate::model::{ModelShape, Spread};
 use crate::optimizer::{AdamW, Schedule};
-use crate::parallel::context::Method;
 use crate::parallel::gradients::Transfer;
-use crate::parallel::mesh::Mesh;
+use crate::parallel::mesh::{Mesh, Sizes};
 use crate::parallel::share;
 use crate::parallel::zero::Zero;
 use crate::report::trace::{self, Trace, Track};
@@ -121,7 +120,7 @@ impl<'a, T: Float> Run<'a, T> {
         let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
         let (batch, sequence_parallel, zero) = (config.batch, config.sequence_parallel, Zero::NONE);
-        let context = Method::default();
+        let context = config.cp_method;
         let recipe = Recipe {
             zero,
             context,

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use warpweft_trainer::checkpoint::{Saver, Snapshot};
 use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin, Status};
+use warpweft_trainer::parallel::context::Method;
 
 fn pairs(text: &str) -> Vec<(String, String)> {
     let words: Vec<_> = text.split_whitespace().collect();
@@ -195,10 +196,21 @@ fn dp_is_what_the_other_axes_leave_of_the_ranks() {
 }
 
 #[test]
+fn context_parallel_ranks_are_an_axis_of_the_ranks() {
+    let config = flags("cp 2 ranks 4").unwrap();
+    assert_eq!((config.sizes.dp, config.sizes.cp, config.cp_method), (2, 2, Method::Ring));
+    assert_eq!(flags("cp 3").unwrap().ranks, 3);
+    says(flags("cp 2 ranks 3"), &["ranks 3 (flag) do not divide by cp 2 (flag)", "a multiple of 2 ranks"]);
+    says(flags("cp 2 dp 2 ranks 6"), &["ranks 6 (flag) is not dp 2 (flag) x tp 1 x pp 1 x cp 2 (flag)", "--ranks 4"]);
+    let refused = flags("cp 3 cp-method ulysses");
+    says(refused, &["cp-method ulysses (flag): heads 4 a rank and cp 3 (flag) do not divide", "use cp 1, 2, 4"]);
+    assert_eq!(flags("cp 2 cp-method ulysses").unwrap().cp_method, Method::Ulysses);
+}
+
+#[test]
 fn later_parallelisms_are_refused_by_name() {
     for text in [
         "pp 2",
-        "cp 2",
         "tp 2",
         "ep 2",
         "zero 1",

@@ -1,10 +1,13 @@
 //! Checks between settings. Each finds one contradiction and says it in one sentence.
 
 use super::{Config, ConfigError, Family, Origin};
+use crate::parallel::context::Method;
+use crate::parallel::mesh::Sizes;
 
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     heads(config)?;
     tensor(config)?;
+    context(config)?;
     batch(config)?;
     schedule(config)
 }
@@ -75,6 +78,31 @@ fn tensor(config: &Config) -> Result<(), ConfigError> {
     if config.sequence_parallel && tp == 1 {
         let what = format!("{} shares rows out over one rank, {}", named(config, "sp", true), named(config, "tp", tp));
         return contradiction(what, "give --tp too, or leave --sp out".into());
+    }
+    Ok(())
+}
+
+/// Whether the exchange of tokens for heads can share the heads that a tensor-parallel rank has.
+fn context(config: &Config) -> Result<(), ConfigError> {
+    let Sizes { cp, tp, .. } = config.sizes;
+    if config.cp_method == Method::Ring || cp == 1 {
+        return Ok(());
+    }
+    let (heads, kv_heads) = (config.heads / tp, (config.kv_heads / tp).max(1));
+    let by = |what: &str, number: usize| {
+        format!(
+            "cp-method ulysses ({}): {what} {number} a rank and {}",
+            config.origin("cp-method"),
+            named(config, "cp", cp)
+        )
+    };
+    if !heads.is_multiple_of(cp) {
+        let what = format!("{} do not divide", by("heads", heads));
+        return contradiction(what, format!("use cp {}, or cp-method ring", divisors(heads)));
+    }
+    if !kv_heads.is_multiple_of(cp) && !cp.is_multiple_of(kv_heads) {
+        let what = format!("{}: one must divide the other", by("kv-heads", kv_heads));
+        return contradiction(what, format!("use cp {}, or cp-method ring", divisors(kv_heads)));
     }
     Ok(())
 }

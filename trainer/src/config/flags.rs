@@ -115,7 +115,9 @@ pub static FLAGS: &[Flag] = &[
     flag("timeout", "SECONDS", "Deadline of every wait for another rank", "600").free(),
     flag("dp", "N", "Data parallel ranks", "what the other axes leave of ranks").free(),
     flag("pp", "N", "Pipeline parallel ranks", "1").later(Some("1")),
-    flag("cp", "N", "Context parallel ranks", "1").later(Some("1")),
+    flag("cp", "N", "Context parallel ranks: each has a part of every sequence", "1").free(),
+    choice("cp-method", &["ring", "ulysses"], "Keys and values go round, or tokens are exchanged for heads", "ring")
+        .free(),
     flag("tp", "N", "Tensor parallel ranks: each has heads and columns of its own", "1").later(Some("1")),
     flag("ep", "N", "Expert parallel ranks", "1").later(Some("1")),
     flag("zero", "LEVEL", "What data parallel ranks share: 1 optimizer, 2 gradients, 3 weights", "0").later(Some("0")),

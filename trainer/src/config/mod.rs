@@ -15,6 +15,7 @@ use warpweft_comm::transport::TransportKind;
 use warpweft_device::DType;
 
 use crate::data::Blend;
+use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 
 pub use error::{ConfigError, Origin};
@@ -95,6 +96,8 @@ pub struct Config {
     pub ranks: usize,
     /// How they are shared out over the axes of parallelism.
     pub sizes: Sizes,
+    /// How context-parallel ranks bring the parts of a sequence together.
+    pub cp_method: Method,
     /// Whether tensor-parallel ranks share out the rows between their regions.
     pub sequence_parallel: bool,
     /// Threads of each rank; `None` divides the cores by the ranks.

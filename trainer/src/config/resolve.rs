@@ -11,6 +11,7 @@ use super::values::{self, Values};
 use super::{Config, Family, Launch, checks, mesh};
 use crate::checkpoint;
 use crate::data::Blend;
+use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 
 /// The world size that a launcher's environment gives.
@@ -122,6 +123,7 @@ impl Config {
         put("lr", self.lr.into());
         put("weight-decay", self.weight_decay.into());
         put("clip", self.clip.unwrap_or(0.0).into());
+        put("cp-method", if self.cp_method == Method::Ring { "ring" } else { "ulysses" }.into());
         put("sp", self.sequence_parallel.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
@@ -245,6 +247,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         trace: path(values, "trace")?,
         ranks: sizes.ranks(),
         sizes,
+        cp_method: if values.choice("cp-method")? == Some("ulysses") { Method::Ulysses } else { Method::Ring },
         sequence_parallel: values.choice("sp")? == Some("true"),
         threads: optional("threads")?,
         launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
