@@ -16,7 +16,7 @@ use crate::data::{DataError, Dataset};
 use crate::model::{ModelShape, Spread};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
-use crate::parallel::mesh::{Mesh, Sizes};
+use crate::parallel::mesh::Mesh;
 use crate::parallel::share;
 use crate::parallel::zero::Zero;
 use crate::report::trace::{self, Trace, Track};
