@@ -9,7 +9,6 @@ use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
 use warpweft_kernels::adamw;
 
 use crate::TrainError;
-use crate::checkpoint::{Tensor, Tensors};
 use crate::memory::{Allocator, Class};
 use crate::model::{Table, Unit, UnitId};
 use crate::parallel::gradients::Gradients;
@@ -167,39 +166,31 @@ impl Optimizer {
         Ok(KINDS.into_iter().filter_map(|kind| Some((kind.name(), kind.of(state)?.as_view()))))
     }
 
-    /// The state as tensors of a checkpoint, by kind and parameter.
+    /// The same to write.
     ///
     /// # Errors
-    /// State that is not in host memory.
-    pub fn to_tensors(&self, table: &Table) -> Result<Vec<Tensor>, TrainError> {
-        let mut tensors = Vec::new();
-        for kind in KINDS {
-            for parameter in table.parameters() {
-                let Some(buffer) = kind.of(self.state(parameter.unit)?) else { continue };
-                let values = buffer.view(parameter.range())?.host()?;
-                tensors.push(Tensor::new(format!("{}.{}", kind.name(), parameter.name()), parameter.shape(), values));
-            }
-        }
-        Ok(tensors)
+    /// A unit of another stage.
+    pub fn parts_mut(
+        &mut self,
+        unit: UnitId,
+    ) -> Result<impl Iterator<Item = (&'static str, ViewMut<'_, f32>)>, TrainError> {
+        let state = self.units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
+        let State { m, v, master, .. } = state;
+        let buffers = [(Kind::First, Some(m)), (Kind::Second, Some(v)), (Kind::Master, master.as_mut())];
+        Ok(buffers.into_iter().filter_map(|(kind, buffer)| Some((kind.name(), buffer?.as_view_mut()))))
     }
 
-    /// Sets the state from such tensors.
+    /// The part of a unit's elements that this rank updates and saves.
     ///
     /// # Errors
-    /// A tensor that is missing, of another shape or type, or none of this state's.
-    pub fn read_tensors(&mut self, table: &Table, tensors: &Tensors) -> Result<(), TrainError> {
-        let mut names = Vec::new();
-        for kind in KINDS {
-            for parameter in table.parameters() {
-                let unit = parameter.unit.0;
-                let state = self.units[unit].as_mut().ok_or(TrainError::NotHere { unit })?;
-                let Some(buffer) = kind.of_mut(state) else { continue };
-                let name = format!("{}.{}", kind.name(), parameter.name());
-                tensors.read(&name, parameter.shape(), buffer.view_mut(parameter.range())?.host()?)?;
-                names.push(name);
-            }
-        }
-        Ok(tensors.expect_only(names.iter().map(String::as_str))?)
+    /// A unit of another stage.
+    pub fn mine(&self, unit: UnitId) -> Result<Range<usize>, TrainError> {
+        Ok(self.state(unit)?.mine.clone())
+    }
+
+    /// Whether it has this kind of state.
+    pub(crate) fn has(&self, kind: Kind) -> bool {
+        self.units.iter().flatten().any(|state| kind.of(state).is_some())
     }
 }
 
@@ -241,16 +232,18 @@ impl State {
 
 /// The kinds of state.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     First,
     Second,
     Master,
 }
 
-const KINDS: [Kind; 3] = [Kind::First, Kind::Second, Kind::Master];
+/// All of them, in the order of a checkpoint.
+pub(crate) const KINDS: [Kind; 3] = [Kind::First, Kind::Second, Kind::Master];
 
 impl Kind {
-    const fn name(self) -> &'static str {
+    /// Its name in a checkpoint.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::First => "m",
             Self::Second => "v",
@@ -263,14 +256,6 @@ impl Kind {
             Self::First => Some(&state.m),
             Self::Second => Some(&state.v),
             Self::Master => state.master.as_ref(),
-        }
-    }
-
-    fn of_mut(self, state: &mut State) -> Option<&mut Buffer<f32>> {
-        match self {
-            Self::First => Some(&mut state.m),
-            Self::Second => Some(&mut state.v),
-            Self::Master => state.master.as_mut(),
         }
     }
 }

@@ -153,6 +153,7 @@ impl<'a, T: Float> Run<'a, T> {
             }
             _ => None,
         };
+        let saving = communicator.clone();
         let mut run = Self {
             config,
             communicator,
@@ -160,7 +161,7 @@ impl<'a, T: Float> Run<'a, T> {
             flops: (flops::per_token(&trainer.model, config.context), ceiling[0]),
             trainer,
             set_up_bytes: set_up[0],
-            saver: Saver::new(&config.out),
+            saver: Saver::new(&config.out, saving),
             snapshot_bytes: 0,
             reporter,
             first_step: resumed.unwrap_or(0),
@@ -285,14 +286,10 @@ impl<'a, T: Float> Run<'a, T> {
         self.config.save_every > 0 && (step.is_multiple_of(self.config.save_every) || step == self.config.steps)
     }
 
-    /// Begins to write a checkpoint; all ranks hold the same state, so that one writes it.
+    /// Begins to write a checkpoint: of ranks that hold the same, the first writes it.
     fn save(&mut self) -> Result<(), TrainError> {
-        if self.reporter.is_none() {
-            return Ok(());
-        }
         let snapshot = self.trainer.snapshot(self.data.tokens(), self.config.to_toml())?;
-        let tensors = snapshot.weights.iter().chain(&snapshot.optimizer);
-        let bytes = tensors.map(|tensor| tensor.bytes.len() as u64).sum();
+        let bytes = snapshot.bytes();
         self.trainer.account.enter(crate::memory::Class::Buffers, bytes);
         self.saver.save(snapshot)?;
         // The one before it is on the disk now, and its memory free.
@@ -304,6 +301,7 @@ impl<'a, T: Float> Run<'a, T> {
     /// The trace, the last checkpoint, a sample, and the line that names the files.
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
+        let checkpoint = self.saver.finish()?;
         // Where ranks have parts of the logits, all draw, and all draw the same.
         let draws =
             self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1 || self.config.sizes.cp > 1);
@@ -312,7 +310,6 @@ impl<'a, T: Float> Run<'a, T> {
             false => None,
         };
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
-        let checkpoint = self.saver.finish()?;
         if let Some(text) = text {
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);

@@ -11,10 +11,10 @@ use warpweft_device::{DType, Device, DeviceError, Float, Stream};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
-use crate::checkpoint::{Checkpoint, Snapshot};
+use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{IGNORE, Model, ModelShape, Room, ShapeError, Spread, TensorId, from_tensors, to_tensors};
+use crate::model::{IGNORE, Model, ModelShape, Room, ShapeError, Spread, TensorId, restore, save, take, wholes};
 use crate::optimizer::{Optimizer, Update};
 use crate::parallel::check::check_together;
 use crate::parallel::context::Context;
@@ -278,7 +278,7 @@ impl<T: Float> Trainer<T> {
     ///
     /// # Errors
     /// A token outside the vocabulary; more tokens than the context.
-    pub(crate) fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrainError> {
+    pub fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrainError> {
         // Parts of a sequence are those of a whole one; what stands behind a token does not reach it.
         let whole = self.mesh.sequence().map_or(tokens.len(), |_| self.recipe.tokens);
         let mut inputs = tokens.to_vec();
@@ -346,30 +346,31 @@ impl<T: Float> Trainer<T> {
         Ok(())
     }
 
-    /// All that a run needs to go on from here.
+    /// What this rank has of all that a run needs to go on from here.
     ///
     /// # Errors
     /// State that is not in host memory.
-    pub fn snapshot(&self, data_tokens: u64, config: String) -> Result<Snapshot, TrainError> {
-        let table = self.model.table();
-        Ok(Snapshot {
-            step: self.steps,
-            seed: self.recipe.seed,
-            data_tokens,
-            config,
-            weights: to_tensors(self.model.shape(), table, &self.weights)?,
-            optimizer: self.optimizer.to_tensors(table)?,
-        })
+    pub fn snapshot(&mut self, data_tokens: u64, config: String) -> Result<Snapshot, TrainError> {
+        self.settle()?;
+        let (step, seed, wholes) = (self.steps, self.recipe.seed, wholes(&self.model));
+        let (weights, optimizer) = save(self.model.table(), &self.plan, &self.weights, &self.optimizer)?;
+        Ok(Snapshot { step, seed, data_tokens, config, wholes, weights, optimizer })
     }
 
-    /// Goes on from a checkpoint.
+    /// Takes the weights of a safetensors file with Hugging Face's names, and says what a user should know of it.
+    ///
+    /// # Errors
+    /// A tensor that is missing, of another shape, or none of this model's.
+    pub fn take_weights(&mut self, file: &Foreign) -> Result<Vec<String>, TrainError> {
+        take(&self.model, &self.stream, file, &mut self.weights, &mut self.optimizer)
+    }
+
+    /// Goes on from a checkpoint of any layout.
     ///
     /// # Errors
     /// A tensor that is missing, of another shape or type, or none of this model's.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
-        let table = self.model.table();
-        from_tensors(self.model.shape(), table, &checkpoint.weights, &mut self.weights)?;
-        self.optimizer.read_tensors(table, &checkpoint.optimizer)?;
+        restore(&self.model, &self.stream, checkpoint, &mut self.weights, &mut self.optimizer)?;
         self.steps = checkpoint.step;
         Ok(())
     }

@@ -6,13 +6,25 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use tempfile::TempDir;
+use warpweft_comm::Communicator;
 use warpweft_device::bf16;
 use warpweft_trainer::checkpoint::{
-    CONFIG_FILE, Checkpoint, CheckpointError, MANIFEST_FILE, OPTIMIZER_FILE, Saver, Snapshot, Tensor, Tensors,
-    WEIGHTS_FILE, locate,
+    CONFIG_FILE, Checkpoint, CheckpointError, Foreign, Held, MANIFEST_FILE, Piece, Saver, Snapshot, Tensors,
+    WEIGHTS_FILE, Whole, locate,
 };
+
+const OPTIMIZER_FILE: &str = "optimizer-00000-of-00001.safetensors";
+
+fn piece<T: warpweft_device::Element>(name: &str, shape: &[usize], elements: &[T]) -> Piece {
+    Piece::new(name, Held::whole(shape), elements)
+}
+
+fn saver_of(run: &Path) -> Saver {
+    Saver::new(run, Arc::new(Communicator::alone()))
+}
 
 fn values(count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(|i| (i as f32 - 7.5) * scale).collect()
@@ -25,15 +37,18 @@ fn snapshot(step: u64) -> Snapshot {
         seed: u64::MAX,
         data_tokens: 12_345,
         config: "layers = 1\nheads = 2\n".into(),
+        wholes: [("h.0.bias", &[3][..]), ("wte.weight", &[5, 3]), ("empty", &[0, 4]), ("h.0.weight", &[4, 6])]
+            .map(|(name, shape)| Whole::plain(name, shape))
+            .to_vec(),
         weights: vec![
-            Tensor::new("h.0.bias", &[3], &values(3, 1.0)),
-            Tensor::new("wte.weight", &[5, 3], &half),
-            Tensor::new("empty", &[0, 4], &[0.0_f32; 0]),
-            Tensor::new("h.0.weight", &[4, 6], &values(24, step as f32)),
+            piece("h.0.bias", &[3], &values(3, 1.0)),
+            piece("wte.weight", &[5, 3], &half),
+            piece("empty", &[0, 4], &[0.0_f32; 0]),
+            piece("h.0.weight", &[4, 6], &values(24, step as f32)),
         ],
         optimizer: vec![
-            Tensor::new("h.0.weight.m", &[4, 6], &values(24, 1e-3)),
-            Tensor::new("h.0.weight.v", &[4, 6], &values(24, 1e-6)),
+            piece("h.0.weight.m", &[4, 6], &values(24, 1e-3)),
+            piece("h.0.weight.v", &[4, 6], &values(24, 1e-6)),
         ],
     }
 }
@@ -41,7 +56,7 @@ fn snapshot(step: u64) -> Snapshot {
 /// A run's folder with checkpoints of these steps.
 fn run(steps: &[u64]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     for step in steps {
         saver.save(snapshot(*step)).unwrap();
     }
@@ -59,8 +74,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 
 #[track_caller]
 fn refused(folder: &Path) -> String {
-    match Checkpoint::load(folder) {
-        Ok(_) => panic!("accepted"),
+    match Checkpoint::load(folder).and_then(|checkpoint| checkpoint.verify()) {
+        Ok(()) => panic!("accepted"),
         Err(error) => error.to_string(),
     }
 }
@@ -72,18 +87,19 @@ fn what_is_written_is_read() {
     let wrote = snapshot(200);
     assert_eq!((read.step, read.seed, read.data_tokens), (200, u64::MAX, 12_345));
     assert_eq!(read.config, wrote.config);
-    for (tensors, file) in [(&wrote.weights, &read.weights), (&wrote.optimizer, &read.optimizer)] {
-        assert_eq!(file.names().collect::<BTreeSet<_>>(), tensors.iter().map(|t| t.name.as_str()).collect());
-        file.expect_only(tensors.iter().map(|t| t.name.as_str())).unwrap();
-        for tensor in tensors {
-            if tensor.name == "wte.weight" {
+    let (weights, optimizer) = (read.weights(&wrote.wholes).unwrap(), read.optimizer().unwrap());
+    for (pieces, file) in [(&wrote.weights, &weights), (&wrote.optimizer, &optimizer)] {
+        assert_eq!(file.names().collect::<BTreeSet<_>>(), pieces.iter().map(|t| t.name.as_str()).collect());
+        file.expect_only(pieces.iter().map(|piece| piece.name.as_str())).unwrap();
+        for piece in pieces {
+            if piece.name == "wte.weight" {
                 let mut into = vec![bf16::ZERO; 15];
-                file.read(&tensor.name, &tensor.shape, &mut into).unwrap();
-                assert_eq!(bytemuck::cast_slice::<_, u8>(&into), tensor.bytes);
+                file.read(&piece.name, &piece.held, &mut into).unwrap();
+                assert_eq!(bytemuck::cast_slice::<_, u8>(&into), piece.bytes);
             } else {
-                let mut into = vec![0.0_f32; tensor.bytes.len() / 4];
-                file.read(&tensor.name, &tensor.shape, &mut into).unwrap();
-                assert_eq!(bytemuck::cast_slice::<_, u8>(&into), tensor.bytes);
+                let mut into = vec![0.0_f32; piece.held.len()];
+                file.read(&piece.name, &piece.held, &mut into).unwrap();
+                assert_eq!(bytemuck::cast_slice::<_, u8>(&into), piece.bytes);
             }
         }
     }
@@ -122,7 +138,7 @@ fn the_last_two_written_stay() {
     let folder = run(&[100, 200, 300, 400]);
     assert_eq!(names(&folder.path().join("checkpoints")), set(&["latest", "step-000300", "step-000400"]));
     // Resumed from an earlier one, the run's newest checkpoint has a lower step; it is the one that counts.
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(snapshot(350)).unwrap();
     assert_eq!(saver.finish().unwrap().unwrap(), folder.path().join("checkpoints/step-000350"));
     assert_eq!(names(&folder.path().join("checkpoints")), set(&["latest", "step-000350", "step-000400"]));
@@ -134,7 +150,7 @@ fn a_step_written_again_replaces_the_old_one() {
     let folder = run(&[100, 200]);
     let mut again = snapshot(200);
     again.seed = 5;
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(again).unwrap();
     saver.finish().unwrap();
     assert_eq!(Checkpoint::load(folder.path()).unwrap().seed, 5);
@@ -148,7 +164,7 @@ fn what_a_killed_run_left_behind_does_no_harm() {
     fs::create_dir(&left).unwrap();
     fs::write(left.join(WEIGHTS_FILE), b"half").unwrap();
     assert_eq!(Checkpoint::load(folder.path()).unwrap().step, 100);
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(snapshot(200)).unwrap();
     saver.finish().unwrap();
     assert_eq!(Checkpoint::load(folder.path()).unwrap().step, 200);
@@ -241,12 +257,19 @@ fn tensors_of_another_model_are_named() {
         let text = result.unwrap_err().to_string();
         parts.iter().for_each(|part| assert!(text.contains(part), "`{text}` lacks `{part}`"));
     };
-    let mut into = [0.0_f32; 24];
-    says(read.weights.read("h.1.weight", &[4, 6], &mut into), &[WEIGHTS_FILE, "`h.1.weight` is missing"]);
-    says(read.weights.read("h.0.weight", &[6, 4], &mut into), &["`h.0.weight`", "[4, 6]", "[6, 4]"]);
-    says(read.weights.read("h.0.bias", &[3], &mut into), &["`h.0.bias`", "[3]"]);
-    says(read.weights.read("wte.weight", &[5, 3], &mut into[..15]), &["`wte.weight` is bf16", "f32"]);
-    says(read.optimizer.expect_only(["h.0.weight.m"]), &[OPTIMIZER_FILE, "`h.0.weight.v`", "another model"]);
+    let (wholes, optimizer) = (snapshot(200).wholes, read.optimizer().unwrap());
+    let of = |name: &str, shape: &[usize]| {
+        let other = wholes.iter().filter(|whole| whole.name != "h.0.weight").cloned();
+        read.weights(&other.chain([Whole::plain(name, shape)]).collect::<Vec<_>>()).map(|_| ())
+    };
+    says(of("h.1.weight", &[4, 6]), &[WEIGHTS_FILE, "`h.1.weight` is missing"]);
+    says(of("h.0.weight", &[6, 4]), &["`h.0.weight`", "[4, 6]", "[6, 4]"]);
+    says(read.weights(&wholes[1..]).map(|_| ()), &[WEIGHTS_FILE, "`h.0.bias` is not one", "another model"]);
+    let weights = read.weights(&wholes).unwrap();
+    let mut into = [0.0_f32; 15];
+    says(weights.read("wte.weight", &Held::whole(&[5, 3]), &mut into), &["`wte.weight` is bf16", "f32"]);
+    says(optimizer.read("h.0.weight.m", &Held::whole(&[5, 3]), &mut into), &["`h.0.weight.m`", "[4, 6]", "[5, 3]"]);
+    says(optimizer.expect_only(["h.0.weight.m"]), &["`h.0.weight.v`", "another model"]);
 }
 
 #[test]
@@ -254,13 +277,13 @@ fn a_snapshot_that_contradicts_itself_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let mut bad = snapshot(1);
     bad.weights[0].bytes.pop();
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(bad).unwrap();
     let text = saver.finish().unwrap_err().to_string();
     assert!(text.contains("step 1 was not written") && text.contains("`h.0.bias`"), "{text}");
     let mut bad = snapshot(1);
     bad.optimizer[1].name = bad.optimizer[0].name.clone();
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(bad).unwrap();
     assert!(saver.finish().unwrap_err().to_string().contains("twice"));
 }
@@ -281,9 +304,10 @@ fn weights_from_elsewhere_are_read_without_a_seal() {
             let mut bad = good.clone();
             bad[at] = byte;
             fs::write(&path, &bad).unwrap();
-            let Ok(tensors) = Tensors::open(&path) else { continue };
+            let Ok(file) = Foreign::open(&path) else { continue };
+            let Ok((pieces, _)) = file.weights(&snapshot(7).wholes) else { continue };
             let mut into = [0.0_f32; 24];
-            let _ = tensors.read("h.0.weight", &[4, 6], &mut into);
+            let _ = pieces.read("h.0.weight", &Held::whole(&[4, 6]), &mut into);
         }
     }
     // A header that claims to be of any length, or to hold tensors anywhere.
@@ -301,7 +325,7 @@ fn an_error_is_told_at_the_next_step_and_the_next_save() {
     let checkpoints = folder.path().join("checkpoints");
     fs::remove_dir_all(&checkpoints).unwrap();
     fs::write(&checkpoints, b"in the way").unwrap();
-    let mut saver = Saver::new(folder.path());
+    let mut saver = saver_of(folder.path());
     saver.save(snapshot(200)).unwrap();
     let mut told = saver.poll();
     while told.is_ok() {
@@ -321,13 +345,14 @@ const CHILD: &str = "WARPWEFT_TEST_DISK_FULL";
 /// A snapshot larger than what the limits of these tests leave room for.
 fn large(step: u64) -> Snapshot {
     let mut large = snapshot(step);
-    large.weights.push(Tensor::new("large", &[1 << 20], &vec![1.0_f32; 1 << 20]));
+    large.wholes.push(Whole::plain("large", &[1 << 20]));
+    large.weights.push(piece("large", &[1 << 20], &vec![1.0_f32; 1 << 20]));
     large
 }
 
 /// The part of the next two tests that runs in a child process, where there is no room.
 fn save_without_room(folder: &Path) {
-    let mut saver = Saver::new(folder);
+    let mut saver = saver_of(folder);
     saver.save(snapshot(100)).unwrap();
     saver.save(large(200)).unwrap();
     let text = saver.finish().unwrap_err().to_string();
@@ -337,7 +362,7 @@ fn save_without_room(folder: &Path) {
     assert_eq!(names(&folder.join("checkpoints")), set(&["latest", "step-000100"]));
     assert_eq!(Checkpoint::load(folder).unwrap().step, 100);
     // With the space given back, the next one is written.
-    let mut saver = Saver::new(folder);
+    let mut saver = saver_of(folder);
     saver.save(snapshot(300)).unwrap();
     saver.finish().unwrap();
     assert_eq!(Checkpoint::load(folder).unwrap().step, 300);

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use warpweft_comm::Communicator;
 use warpweft_trainer::checkpoint::{Saver, Snapshot};
 use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin, Status};
 use warpweft_trainer::parallel::context::Method;
@@ -287,12 +289,13 @@ fn a_configuration_survives_its_file() {
 }
 
 fn saved(run: &Path, config: &Config) {
-    let mut saver = Saver::new(run);
+    let mut saver = Saver::new(run, Arc::new(Communicator::alone()));
     let snapshot = Snapshot {
         step: 10,
         seed: config.seed,
         data_tokens: 0,
         config: config.to_toml(),
+        wholes: Vec::new(),
         weights: Vec::new(),
         optimizer: Vec::new(),
     };

@@ -29,6 +29,24 @@ pub enum CheckpointError {
         /// The newest checkpoint that can be resumed from.
         previous: Option<PathBuf>,
     },
+    /// What went wrong on one of the ranks that write a checkpoint together.
+    #[error("rank {rank}: {what}")]
+    OnRank {
+        /// The rank.
+        rank: usize,
+        /// Its error.
+        what: String,
+    },
+    /// A tensor that no file has in all its elements.
+    #[error("{}: no file has element {at} of tensor `{tensor}`; the ranks that wrote it need one folder that all of them see", path.display())]
+    Incomplete {
+        /// The folder or file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its first element, counted flat, that is nowhere.
+        at: usize,
+    },
     /// No checkpoint where one was looked for.
     #[error("there is no checkpoint in {}: looked for checkpoints/latest, latest and manifest.json; give the --out folder of a run, or one of its checkpoints/step-...", folder.display())]
     None {

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::error::CheckpointError;
 use super::seal::{Difference, Seal};
-use super::{CHECK_FILE, CONFIG_FILE, MANIFEST_FILE, OPTIMIZER_FILE, WEIGHTS_FILE};
+use super::{CHECK_FILE, CONFIG_FILE, MANIFEST_FILE, WEIGHTS_FILE};
 
-/// The format's version; another one is refused.
-pub(super) const FORMAT: u32 = 1;
+/// The format's version. The one before it had all of the optimizer's state in one file, which is a shard like another.
+pub(super) const FORMAT: u32 = 2;
+const BEFORE: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,8 +23,21 @@ pub(super) struct Manifest {
     pub(super) files: BTreeMap<String, Seal>,
 }
 
-/// The files that a manifest seals.
-pub(super) const SEALED: [&str; 3] = [CONFIG_FILE, OPTIMIZER_FILE, WEIGHTS_FILE];
+/// The files that every manifest seals.
+const SEALED: [&str; 2] = [CONFIG_FILE, WEIGHTS_FILE];
+
+impl Manifest {
+    /// The files with the optimizer's state.
+    pub(super) fn shards(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str).filter(|name| !SEALED.contains(name))
+    }
+}
+
+/// The error for a manifest without this file.
+pub(super) fn lacks(path: &Path, file: &str) -> CheckpointError {
+    let at = std::fs::read(path).map_or(0, |text| find(&text, "files")) as u64;
+    CheckpointError::Form { path: path.into(), at, field: "files".into(), what: format!("{file} is missing") }
+}
 
 pub(super) fn io_error(path: &Path, operation: &'static str, source: std::io::Error) -> CheckpointError {
     CheckpointError::Io { path: path.into(), operation, source }
@@ -46,16 +60,15 @@ pub(super) fn read(folder: &Path) -> Result<Manifest, CheckpointError> {
         let at = find(&bytes, field) as u64;
         Err(CheckpointError::Form { path: path.clone(), at, field: field.into(), what })
     };
-    if manifest.format != FORMAT {
-        return form(
-            "format",
-            format!("version {} was written by another program; this one reads {FORMAT}", manifest.format),
-        );
+    if ![BEFORE, FORMAT].contains(&manifest.format) {
+        let what = format!("version {} was written by another program; this one reads {FORMAT}", manifest.format);
+        return form("format", format!("{what} and {BEFORE}"));
     }
-    for file in SEALED {
-        if !manifest.files.contains_key(file) {
-            return form("files", format!("{file} is missing"));
-        }
+    if let Some(file) = SEALED.iter().find(|file| !manifest.files.contains_key(**file)) {
+        return Err(lacks(&path, file));
+    }
+    if let Some(name) = manifest.files.keys().find(|name| name.contains(['/', '\\']) || name.starts_with("..")) {
+        return form("files", format!("`{}` is no name of a file in this folder", name.escape_debug()));
     }
     Ok(manifest)
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Bytes of a block.
-const BLOCK: usize = 1 << 16;
+pub(super) const BLOCK: usize = 1 << 16;
 /// CRC32C's polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 

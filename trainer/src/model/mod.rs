@@ -33,7 +33,8 @@ pub use pass::{MicroBatch, Pass};
 pub use portion::{Portion, Stretch};
 pub use shape::{Architecture, ModelShape, MoeShape, ShapeError};
 pub use spread::{Chunk, Part, Spread};
-pub use stored::{from_tensors, to_tensors};
+pub use stored::wholes;
+pub(crate) use stored::{restore, save, take};
 pub use table::{Entry, Init, Parameter, Table, TensorId, Unit, UnitId};
 
 /// Standard deviation of the initial weights.

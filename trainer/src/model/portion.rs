@@ -30,6 +30,11 @@ impl Portion {
         self
     }
 
+    /// The ranges of each dimension.
+    pub fn ranges(&self) -> &[Vec<Range<usize>>] {
+        &self.0
+    }
+
     /// Sizes of what is held.
     pub fn shape(&self) -> Vec<usize> {
         self.0.iter().map(|ranges| ranges.iter().map(Range::len).sum()).collect()

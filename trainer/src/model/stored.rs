@@ -2,139 +2,199 @@
 //! weights of a run can be loaded there and the other way round.
 //!
 //! GPT-2's linear layers are `Conv1D` there, which holds `[inputs, outputs]`; Llama's packed rows are layers of their own.
+//! The order of rotary positions is the one of those models too: channel i of a head turns with channel i + D/2.
 
 use std::ops::Range;
 
-use warpweft_device::{Element, Float};
+use warpweft_device::{Element, Float, Stream};
 
 use crate::TrainError;
-use crate::checkpoint::{Tensor, Tensors};
-use crate::model::shape::{Architecture, ModelShape};
-use crate::model::table::{Table, TensorId};
+use crate::checkpoint::{Checkpoint, Foreign, Held, Piece, Pieces, Rows, Whole};
+use crate::model::shape::Architecture;
+use crate::model::table::{Parameter, Table, Unit};
+use crate::model::{Model, TensorId};
+use crate::optimizer::{KINDS, Optimizer};
+use crate::parallel::plan::Plan;
 use crate::parallel::weights::Weights;
+use crate::parallel::zero::overlap;
 
-/// One tensor of a checkpoint: rows of parameters one after the other, perhaps turned.
-struct Stored {
-    name: String,
-    shape: Vec<usize>,
-    parts: Vec<(TensorId, Range<usize>)>,
-    turned: bool,
+/// Some rows of a parameter.
+fn rows_of(parameter: &Parameter, rows: Range<usize>) -> Rows {
+    Rows { parameter: parameter.name().into(), shape: parameter.shape().to_vec(), rows }
 }
 
-impl Stored {
-    /// What the parameters of a model are in a checkpoint.
-    fn all(model: &ModelShape, table: &Table) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for (id, parameter) in table.iter() {
-            let rows = parameter.shape()[0];
-            let split = |packed: &str, parts: &[(&str, usize)]| -> Vec<Self> {
-                let mut end = 0;
-                let part = |&(part, rows): &(&str, usize)| {
-                    end += rows;
-                    let shape = [&[rows], &parameter.shape()[1..]].concat();
-                    let name = parameter.name().replace(packed, part);
-                    Self { name, shape, parts: vec![(id, end - rows..end)], turned: false }
-                };
-                parts.iter().map(part).collect()
-            };
-            let values = model.kv_heads * model.head_size();
-            let name = parameter.name();
-            if name.contains("qkv_proj.q") {
-                all.extend(split("qkv_proj.q", &[("q_proj", rows)]));
-            } else if name.contains("qkv_proj.kv") {
-                all.extend(split("qkv_proj.kv", &[("k_proj", values), ("v_proj", values)]));
-            } else if name.contains("gate_up_proj") {
-                all.extend(split("gate_up_proj", &[("gate_proj", model.hidden), ("up_proj", model.hidden)]));
-            } else if name.contains("c_attn.kv")
-                && let Some(packed) = all.iter_mut().rfind(|stored| stored.name == name.replace(".kv.", "."))
-            {
-                packed.parts.push((id, 0..rows));
-                let along = if packed.turned { 1 } else { 0 };
-                packed.shape[along] += rows;
-            } else {
-                let name = name.replace("c_attn.q.", "c_attn.");
-                let turned = model.architecture == Architecture::Gpt2
-                    && parameter.decays()
-                    && [".c_attn.", ".c_proj.", ".c_fc."].iter().any(|layer| name.contains(layer));
-                let mut shape = parameter.shape().to_vec();
-                if turned {
-                    shape.reverse();
-                }
-                all.push(Self { name, shape, parts: vec![(id, 0..rows)], turned });
+/// The layers of their own that Hugging Face has for the rows of one parameter.
+fn split(parameter: &Parameter, packed: &str, parts: &[(&str, usize)]) -> Vec<Whole> {
+    let mut end = 0;
+    let part = |&(part, rows): &(&str, usize)| {
+        end += rows;
+        let shape = [&[rows], &parameter.shape()[1..]].concat();
+        let name = parameter.name().replace(packed, part);
+        Whole { name, shape, parts: vec![rows_of(parameter, end - rows..end)], turned: false }
+    };
+    parts.iter().map(part).collect()
+}
+
+/// What the parameters of a model are in the weights' file.
+pub fn wholes(model: &Model) -> Vec<Whole> {
+    let shape = model.shape();
+    let mut all: Vec<Whole> = Vec::new();
+    for (_, parameter) in model.table().iter() {
+        let rows = parameter.shape()[0];
+        let values = shape.kv_heads * shape.head_size();
+        let name = parameter.name();
+        if name.contains("qkv_proj.q") {
+            all.extend(split(parameter, "qkv_proj.q", &[("q_proj", rows)]));
+        } else if name.contains("qkv_proj.kv") {
+            all.extend(split(parameter, "qkv_proj.kv", &[("k_proj", values), ("v_proj", values)]));
+        } else if name.contains("gate_up_proj") && parameter.shape().len() < 3 {
+            let parts = [("gate_proj", shape.hidden), ("up_proj", shape.hidden)];
+            all.extend(split(parameter, "gate_up_proj", &parts));
+        } else if name.contains("c_attn.kv")
+            && let Some(packed) = all.iter_mut().rfind(|stored| stored.name == name.replace(".kv.", "."))
+        {
+            packed.parts.push(rows_of(parameter, 0..rows));
+            let along = if packed.turned { 1 } else { 0 };
+            packed.shape[along] += rows;
+        } else {
+            let name = name.replace("c_attn.q.", "c_attn.");
+            let turned = shape.architecture == Architecture::Gpt2
+                && parameter.shape().len() == 2
+                && [".c_attn.", ".c_proj.", ".c_fc."].iter().any(|layer| name.contains(layer));
+            let mut shape = parameter.shape().to_vec();
+            if turned {
+                shape.reverse();
             }
+            all.push(Whole { name, shape, parts: vec![rows_of(parameter, 0..rows)], turned });
         }
-        all
     }
-
-    /// Elements of a row of its parameters.
-    fn width(&self, table: &Table) -> usize {
-        table.get(self.parts[0].0).shape()[1..].iter().product()
-    }
+    all
 }
 
-/// The weights as tensors of a checkpoint.
+/// What a part of a unit holds of each of its parameters: which elements, and where in the part.
+fn held<'a>(
+    table: &'a Table,
+    unit: &Unit,
+    mine: &'a Range<usize>,
+) -> impl Iterator<Item = (TensorId, Held, Range<usize>)> + use<'a> {
+    unit.ids().filter_map(move |id| {
+        let parameter = table.get(id);
+        let (in_part, in_parameter) = overlap(mine, &parameter.range())?;
+        let (shape, portion) = (parameter.shape().to_vec(), parameter.entry.portion.clone());
+        Some((id, Held { shape, portion, part: in_parameter }, in_part))
+    })
+}
+
+/// What this rank writes of a model: the pieces of weights, and those of the optimizer's state. Of ranks that hold the same
+/// elements, the first has them.
 ///
 /// # Errors
-/// Weights that are not in host memory.
-pub fn to_tensors<T: Float>(
-    model: &ModelShape,
+/// State that is not in host memory, or weights on their way.
+pub(crate) fn save<T: Float>(
     table: &Table,
+    plan: &Plan,
     weights: &Weights<T>,
-) -> Result<Vec<Tensor>, TrainError> {
-    let mut tensors = Vec::new();
-    for stored in Stored::all(model, table) {
-        let width = stored.width(table);
-        let mut values = Vec::new();
-        for (id, rows) in &stored.parts {
-            values.extend_from_slice(&weights.view(*id)?.host()?[rows.start * width..rows.end * width]);
+    optimizer: &Optimizer,
+) -> Result<(Vec<Piece>, Vec<Piece>), TrainError> {
+    let (mut of_weights, mut of_optimizer) = (Vec::new(), Vec::new());
+    for (id, unit) in table.units_here() {
+        let mine = optimizer.mine(id)?;
+        let values = weights.part(id)?;
+        let values = values.host()?;
+        for (id, held, at) in held(table, unit, &mine).filter(|(id, ..)| plan.parameters[id.0].counted) {
+            of_weights.push(Piece::new(table.get(id).name(), held, &values[at]));
         }
-        let turn = stored.turned.then(|| transpose(&values, width));
-        tensors.push(Tensor::new(stored.name, &stored.shape, turn.as_deref().unwrap_or(&values)));
+        for (kind, values) in optimizer.parts(id)? {
+            let values = values.host()?;
+            for (id, held, at) in held(table, unit, &mine).filter(|(id, ..)| plan.parameters[id.0].counted) {
+                of_optimizer.push(Piece::new(format!("{kind}.{}", table.get(id).name()), held, &values[at]));
+            }
+        }
     }
-    Ok(tensors)
+    Ok((of_weights, of_optimizer))
 }
 
-/// Sets the weights from tensors of a checkpoint.
+/// Reads what this rank holds of a unit.
+fn read<T: Element>(
+    pieces: &Pieces<'_>,
+    table: &Table,
+    (unit, mine): (&Unit, &Range<usize>),
+    prefix: &str,
+) -> Result<Vec<T>, TrainError> {
+    let mut values = vec![T::zeroed(); mine.len()];
+    for (id, held, at) in held(table, unit, mine) {
+        pieces.read(&format!("{prefix}{}", table.get(id).name()), &held, &mut values[at])?;
+    }
+    Ok(values)
+}
+
+/// Sets weights and state from a checkpoint of any layout.
 ///
 /// # Errors
 /// A tensor that is missing, of another shape or type, or none of this model's.
-pub fn from_tensors<T: Float>(
-    model: &ModelShape,
-    table: &Table,
-    tensors: &Tensors,
+pub(crate) fn restore<T: Float>(
+    model: &Model,
+    stream: &Stream,
+    checkpoint: &Checkpoint,
     weights: &mut Weights<T>,
+    optimizer: &mut Optimizer,
 ) -> Result<(), TrainError> {
-    let all = Stored::all(model, table);
-    for stored in &all {
-        let width = stored.width(table);
-        let mut values = vec![T::ZERO; stored.shape.iter().product()];
-        tensors.read(&stored.name, &stored.shape, &mut values)?;
-        if stored.turned {
-            values = transpose(&values, values.len() / width);
+    let (table, wholes) = (model.table(), wholes(model));
+    let (stored, state) = (checkpoint.weights(&wholes)?, checkpoint.optimizer()?);
+    let kinds = KINDS.into_iter().filter(|kind| optimizer.has(*kind)).map(|kind| kind.name());
+    let names = kinds.flat_map(|kind| table.parameters().iter().map(move |p| format!("{kind}.{}", p.name())));
+    state.expect_only(names.collect::<Vec<_>>().iter().map(String::as_str))?;
+    weights.settle()?;
+    for (id, unit) in table.units_here() {
+        let mine = optimizer.mine(id)?;
+        weights.part_mut(id)?.copy_from_host(stream, &read::<T>(&stored, table, (unit, &mine), "")?)?;
+        for (kind, into) in optimizer.parts_mut(id)? {
+            into.copy_from_host(stream, &read::<f32>(&state, table, (unit, &mine), &format!("{kind}."))?)?;
         }
-        let mut rest = &values[..];
-        for (id, rows) in &stored.parts {
-            let (part, after) = rest.split_at(rows.len() * width);
-            weights.view_mut(*id)?.host()?[rows.start * width..rows.end * width].copy_from_slice(part);
-            rest = after;
-        }
+        weights.updated(id)?;
     }
-    Ok(tensors.expect_only(all.iter().map(|stored| stored.name.as_str()))?)
+    Ok(())
 }
 
-/// The transpose of rows of `width` elements.
-fn transpose<T: Element>(values: &[T], width: usize) -> Vec<T> {
-    (0..width).flat_map(|column| values.iter().skip(column).step_by(width).copied()).collect()
+/// Sets the weights from a file of another program's; the optimizer's state stays as it is, but for master weights. Gives
+/// what a user should know of how they were found.
+///
+/// # Errors
+/// A tensor that is missing, of another shape, or none of this model's.
+pub(crate) fn take<T: Float>(
+    model: &Model,
+    stream: &Stream,
+    file: &Foreign,
+    weights: &mut Weights<T>,
+    optimizer: &mut Optimizer,
+) -> Result<Vec<String>, TrainError> {
+    let (table, wholes) = (model.table(), wholes(model));
+    let (pieces, notes) = file.weights(&wholes)?;
+    weights.settle()?;
+    for (id, unit) in table.units_here() {
+        let mine = optimizer.mine(id)?;
+        let mut values = vec![0.0f32; mine.len()];
+        for (id, held, at) in held(table, unit, &mine) {
+            pieces.read_f32(table.get(id).name(), &held, &mut values[at])?;
+        }
+        let rounded: Vec<T> = values.iter().map(|value| T::from_f32(*value)).collect();
+        weights.part_mut(id)?.copy_from_host(stream, &rounded)?;
+        for (_, into) in optimizer.parts_mut(id)?.filter(|(kind, _)| *kind == KINDS[2].name()) {
+            into.copy_from_host(stream, &values)?;
+        }
+        weights.updated(id)?;
+    }
+    Ok(notes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Model, Spread};
+    use crate::model::{ModelShape, Spread};
 
     fn names(shape: ModelShape) -> Vec<(String, Vec<usize>)> {
         let model = Model::new(shape, Spread::alone(&shape)).expect("sizes that fit");
-        Stored::all(&shape, model.table()).into_iter().map(|stored| (stored.name, stored.shape)).collect()
+        wholes(&model).into_iter().map(|stored| (stored.name, stored.shape)).collect()
     }
 
     #[test]
@@ -158,12 +218,5 @@ mod tests {
         has(&llama, "model.layers.0.mlp.up_proj.weight", &[64, 8]);
         has(&llama, "model.layers.0.mlp.down_proj.weight", &[8, 64]);
         has(&llama, "model.norm.weight", &[8]);
-    }
-
-    #[test]
-    fn turned_twice_is_the_same() {
-        let values: Vec<f32> = (0..6).map(|i| i as f32).collect();
-        assert_eq!(transpose(&values, 3), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-        assert_eq!(transpose(&transpose(&values, 3), 2), values);
     }
 }
