@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use warpweft::comm::bootstrap::launch::{Ended, Launcher, Outcome};
-use warpweft::comm::bootstrap::{self, Bootstrap, MOST_RANKS};
+use warpweft::comm::bootstrap::{self, Bootstrap, Launched, MOST_RANKS};
 use warpweft::comm::transport::TransportKind;
 use warpweft::comm::{CommError, Communicator, Options, Verdict};
 
@@ -38,25 +38,18 @@ pub(crate) struct Job {
     pub(crate) timeout: Duration,
 }
 
-/// The variable and the number of ranks by which a launcher says that it started this process.
-pub(crate) fn launched() -> Option<(&'static str, usize)> {
-    ["WARPWEFT_WORLD_SIZE", "WORLD_SIZE"].into_iter().find_map(|name| {
-        let world = std::env::var(name).ok()?.trim().parse().ok()?;
-        Some((name, world))
-    })
-}
-
 impl Job {
     /// Runs `rank` on every rank: in this process where it is one of a launcher's, else in children or threads.
     pub(crate) fn run(&self, rank: impl Fn(Bootstrap) -> Result<(), Stop> + Sync) -> Result<(), Stop> {
-        if let (Some(ranks), Some((variable, world))) = (self.ranks, launched())
+        let launched = bootstrap::launched()?;
+        if let (Some(ranks), Some(Launched { variable, world, .. })) = (self.ranks, launched)
             && ranks != world
         {
             let fix = format!("leave --ranks out, or start {ranks} ranks with the launcher");
             return Err(Stop::usage(format!("--ranks {ranks} contradicts {variable} = {world}; {fix}")));
         }
         if let Some(bootstrap) = bootstrap::from_env_within(self.timeout)? {
-            let started_here = std::env::var_os("WARPWEFT_RANK").is_some();
+            let started_here = launched.is_some_and(|launched| launched.by_us);
             let (number, health) = (bootstrap.rank, bootstrap.health.clone());
             return rank(bootstrap).map_err(|stop| {
                 let watched = started_here && !matches!(health.check(), Err(Verdict::Orphaned { .. }));

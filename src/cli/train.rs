@@ -4,11 +4,12 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use warpweft::comm::bootstrap;
 use warpweft::trainer::TrainError;
 use warpweft::trainer::config::{self, Config, FLAGS, Flag, Inputs, Launched, Status};
 use warpweft::trainer::report::Progress;
 
-use super::ranks::{self, Job, Launch, launched};
+use super::ranks::{self, Job, Launch};
 use super::stop::Stop;
 
 /// The command with a flag for each setting.
@@ -16,7 +17,7 @@ pub(crate) fn command() -> Command {
     let config = Arg::new("config").value_name("CONFIG.toml").value_parser(clap::value_parser!(PathBuf));
     let config = config.help("File of settings, the same names as the flags; flags override it");
     Command::new("train")
-        .about("Trains a GPT on text over local ranks, or as one rank of a job that torchrun started")
+        .about("Trains a GPT on text over local ranks, or as one rank of a job that torchrun, mpirun or srun started")
         .arg(config)
         .args(FLAGS.iter().map(argument))
 }
@@ -55,13 +56,16 @@ fn given(matches: &ArgMatches) -> Vec<(String, String)> {
 pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
     let flags = given(matches);
     let file = matches.get_one::<PathBuf>("config");
-    let launched = launched().map(|(variable, world)| Launched { variable: variable.to_owned(), world });
+    let job_around = bootstrap::launched()?;
+    let launched = job_around.map(|job| Launched { variable: job.variable.to_owned(), world: job.world });
     let inputs = Inputs { file: file.map(PathBuf::as_path), flags: &flags, launched };
     let config = Config::resolve(&inputs).map_err(TrainError::from)?;
     job(&config).run(|bootstrap| {
         let communicator = ranks::connect(bootstrap, config.transport)?;
         let (progress, world) = (progress(communicator.rank()), communicator.world());
-        warpweft::trainer::run(&config, communicator, ranks_here(world), progress)?;
+        // Ranks that share this machine's cores; where nobody says, all of them do.
+        let here = job_around.and_then(|job| job.local_world).map_or(world, |ranks| ranks.clamp(1, world));
+        warpweft::trainer::run(&config, communicator, here, progress)?;
         Ok(())
     })
 }
@@ -73,12 +77,6 @@ fn progress(rank: usize) -> Progress {
         0 => Progress::lines(io::stdout()),
         _ => Progress::silent(),
     }
-}
-
-/// Ranks that share this machine's cores: torchrun says so, our own launcher starts all of them here.
-fn ranks_here(world: usize) -> usize {
-    let told = std::env::var("LOCAL_WORLD_SIZE").ok().and_then(|value| value.trim().parse().ok());
-    told.map_or(world, |ranks: usize| ranks.clamp(1, world))
 }
 
 fn job(config: &Config) -> Job {

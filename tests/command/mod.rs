@@ -24,7 +24,8 @@ pub(crate) fn warpweft(arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("WARPWEFT_") || text.starts_with("TORCHELASTIC_") {
+        if ["WARPWEFT_", "TORCHELASTIC_", "OMPI_", "PMI", "MPI_", "SLURM_"].iter().any(|start| text.starts_with(start))
+        {
             command.env_remove(&name);
         }
     }

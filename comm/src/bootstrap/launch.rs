@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::environment::{FOREIGN, OURS, SECRET};
+use super::environment::{OURS, SECRET, foreign};
 use super::rendezvous::{Rendezvous, Settings};
 use super::secret::Secret;
 use crate::CommError;
@@ -60,7 +60,7 @@ impl Launcher {
             let mut command = command(rank);
             let program = command.get_program().to_string_lossy().into_owned();
             let values = [rank.to_string(), self.ranks.to_string(), rank.to_string(), job.server.address().to_string()];
-            FOREIGN.iter().for_each(|name| {
+            foreign().for_each(|name| {
                 command.env_remove(name);
             });
             command.envs(OURS.iter().zip(values)).env(SECRET, secret.to_hex());

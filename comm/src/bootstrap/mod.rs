@@ -1,12 +1,33 @@
 //! Finding the ranks of a job, proving that they belong to it, and watching whether they live.
 //!
 //! Three ways lead to a [`Bootstrap`]: [`threads`] makes all ranks of a job in this process; [`launch`] starts a process
-//! for each; [`from_env`] joins the job that the environment describes, whether that launcher or torchrun wrote it:
+//! for each; [`from_env`] joins the job that the environment describes, whether that launcher, torchrun, mpirun or srun
+//! wrote it:
+//!
+//! | launcher | variables |
+//! |---|---|
+//! | ours | `WARPWEFT_RANK`, `WARPWEFT_WORLD_SIZE`, `WARPWEFT_LOCAL_RANK`, `WARPWEFT_RENDEZVOUS`: all or none, and no other launcher's |
+//! | torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT`: all or none. When `TORCHELASTIC_USE_AGENT_STORE` is `True` torchrun itself listens on that port, and ours is the next one |
+//! | Open MPI 4 and 5 | `OMPI_COMM_WORLD_RANK`, `_SIZE`, `_LOCAL_RANK`, `_LOCAL_SIZE`; the job's name is `PMIX_NAMESPACE` (else `OMPI_MCA_ess_base_jobid`) |
+//! | Hydra: MPICH, MVAPICH, Intel MPI | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`; the job's name is the process `hydra_pmi_proxy` above all ranks of one host |
+//! | Slurm's srun | `SLURM_STEP_ID`, `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` (else `SLURM_NTASKS`), `SLURM_LOCALID`; hosts from `SLURM_STEP_NODELIST` (else `SLURM_JOB_NODELIST`); the job's name is `SLURM_JOB_ID` with `SLURM_STEP_ID` |
+//!
+//! The script of `sbatch`, the shell of `salloc` and that of `srun --pty` are no ranks, whatever Slurm sets for them.
+//!
+//! Where they meet: rank 0 listens at `MASTER_ADDR` and `MASTER_PORT`. mpirun and srun need neither on one host, srun not on
+//! several either: the address is then loopback or the first of Slurm's hosts (where task 0 is, unless
+//! `--distribution=arbitrary`), the port 20000 to 31999 by the SHA-256 of the job's name. Two jobs with one port do not mix:
+//! their secrets are made out of their names; the second one's rank 0 says that the port is taken.
+//! Open MPI and Hydra on several hosts need `-x MASTER_ADDR=HOST -x MASTER_PORT=PORT` or `-genv MASTER_ADDR HOST -genv MASTER_PORT PORT`.
+//!
+//! Several launchers' variables at once: the first in the order of the table counts if both say the same rank of as many;
+//! if torchrun's agents are as many as the other's ranks (they were started by it); or if mpirun was started in
+//! a step of Slurm, unless srun started this process itself (`SLURM_TASK_PID`), which then counts. All else is refused, both named.
+//!
+//! For all launchers:
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `MASTER_ADDR`, `MASTER_PORT` | torchrun's: all or none. Rank 0 opens the rendezvous there; when `TORCHELASTIC_USE_AGENT_STORE` is `True` torchrun itself listens on that port, and ours is the next one |
-//! | `WARPWEFT_RANK`, `WARPWEFT_WORLD_SIZE`, `WARPWEFT_LOCAL_RANK`, `WARPWEFT_RENDEZVOUS` | our launcher's: all or none, and not together with torchrun's |
 //! | `WARPWEFT_SECRET` | the job's secret, 64 hexadecimal digits; else the user's own, made on first use in `warpweft/secret` below `$XDG_CONFIG_HOME` or `~/.config`, readable by its owner only. Hosts without a shared home need the variable |
 //! | `WARPWEFT_TIMEOUT` | seconds until a wait fails; 600 if unset |
 
@@ -25,7 +46,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 pub(crate) use door::Door;
-pub use environment::{from_env, from_env_within};
+pub use environment::{Launched, from_env, from_env_within, launched};
 pub(crate) use hello::{Guest, HelloError, Purpose, call};
 pub use secret::Secret;
 pub(crate) use secret::random_bytes;
@@ -43,7 +64,7 @@ pub struct Bootstrap {
     pub world: usize,
     /// This rank among those of its host.
     pub local_rank: usize,
-    /// Where the job's settings came from, for the log: `local threads`, `torchrun environment`.
+    /// Where the job's settings came from, for the log: `local threads`, `Slurm environment`.
     pub source: &'static str,
     /// The job's health; kept up to date by whoever made this.
     pub health: Health,

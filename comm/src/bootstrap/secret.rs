@@ -50,6 +50,11 @@ impl Secret {
         })
     }
 
+    /// The secret of one job, made out of this one: who has another job's does not get in.
+    pub(crate) fn for_job(&self, job: &str) -> Self {
+        Self(self.tag(&[b"job", job.as_bytes()]))
+    }
+
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         // HMAC takes a key of any length, so this cannot fail; were it to, the tag of an empty key would verify nowhere.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).unwrap_or_else(|_| Hmac::new(&Default::default()));

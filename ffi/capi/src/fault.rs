@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     #[error("rank {rank} of this id is taken; each rank is made once, and an id names one job")]
     Taken { rank: usize },
     #[error(
-        "no launcher's environment: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are not set; start the program with torchrun, or use ww_comm_create"
+        "no launcher's environment: neither torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) nor mpirun's or srun's are set; start the program with one of them, or use ww_comm_create"
     )]
     NoEnvironment,
     #[error("cannot get random bytes for an id: {reason}")]

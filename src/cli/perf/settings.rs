@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::size::{self, Step};
 use crate::cli::ranks::Launch;
 
-/// Measures a collective over local ranks, or as one rank of a job that torchrun started.
+/// Measures a collective over local ranks, or as one rank of a job that torchrun, mpirun or srun started.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Settings {
     /// Least size in bytes; K, M and G are powers of 1,024.
@@ -58,7 +58,7 @@ pub(crate) struct Settings {
     /// Writes the results as JSON too; a file that exists is not overwritten, a number is added to the name.
     #[arg(short = 'J', long = "output_file", value_name = "FILE")]
     pub(crate) output_file: Option<PathBuf>,
-    /// Ranks to start; under torchrun its world size counts.
+    /// Ranks to start; under torchrun, mpirun or srun theirs counts.
     #[arg(long)]
     pub(crate) ranks: Option<usize>,
     /// How bytes move between them: auto, thread, shm or tcp.
