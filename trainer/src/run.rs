@@ -124,6 +124,7 @@ impl<'a, T: Float> Run<'a, T> {
         let context = Method::default();
         let recipe = Recipe {
             zero,
+            exact: config.exact,
             context,
             adamw,
             clip,
@@ -305,6 +306,7 @@ impl<'a, T: Float> Run<'a, T> {
     /// The trace, the last checkpoint, a sample, and the line that names the files.
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
+        let state = if self.config.exact { Some(self.trainer.state_sha256()?) } else { None };
         // Where ranks have parts of the logits, all draw, and all draw the same.
         let draws =
             self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1 || self.config.sizes.cp > 1);
@@ -314,6 +316,9 @@ impl<'a, T: Float> Run<'a, T> {
         };
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
         let checkpoint = self.saver.finish()?;
+        if let Some(state) = state {
+            reporter.state(&state, self.outcome.steps)?;
+        }
         if let Some(text) = text {
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);

@@ -123,6 +123,7 @@ impl Config {
         put("weight-decay", self.weight_decay.into());
         put("clip", self.clip.unwrap_or(0.0).into());
         put("sp", self.sequence_parallel.into());
+        put("exact", self.exact.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
         put("transport", self.transport.to_string().into());
@@ -246,6 +247,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         ranks: sizes.ranks(),
         sizes,
         sequence_parallel: values.choice("sp")? == Some("true"),
+        exact: values.choice("exact")? == Some("true"),
         threads: optional("threads")?,
         launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
         transport: values.choice("transport")?.and_then(|name| name.parse().ok()).unwrap_or_default(),
