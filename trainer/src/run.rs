@@ -119,10 +119,11 @@ impl<'a, T: Float> Run<'a, T> {
         let most = share(config.batch, config.sizes.dp, 0).len().max(1);
         let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
         let (tokens, clip, seed) = (config.context, config.clip, config.seed);
-        let (batch, sequence_parallel, zero) = (config.batch, config.sequence_parallel, Zero::NONE);
+        let (batch, sequence_parallel, zero) = (config.batch, config.sequence_parallel, config.zero);
         let context = config.cp_method;
         let recipe = Recipe {
             zero,
+            exact: config.exact,
             context,
             adamw,
             clip,
@@ -302,14 +303,18 @@ impl<'a, T: Float> Run<'a, T> {
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
         let checkpoint = self.saver.finish()?;
-        // Where ranks have parts of the logits, all draw, and all draw the same.
-        let draws =
-            self.config.sample > 0 && (self.reporter.is_some() || self.config.sizes.tp > 1 || self.config.sizes.cp > 1);
+        let state = if self.config.exact { Some(self.trainer.state_sha256()?) } else { None };
+        // Where ranks have parts of the model or its tokens, all draw, and all draw the same.
+        let Config { sizes, zero, sample, .. } = *self.config;
+        let draws = sample > 0 && (self.reporter.is_some() || sizes.ranks() > sizes.dp || zero.stage == 3);
         let text = match draws {
             true => Some(draw(&mut self.trainer, self.config, self.data.is_bytes())?),
             false => None,
         };
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
+        if let Some(state) = state {
+            reporter.state(&state, self.outcome.steps)?;
+        }
         if let Some(text) = text {
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);

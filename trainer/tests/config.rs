@@ -220,7 +220,6 @@ fn later_parallelisms_are_refused_by_name() {
         "schedule 1f1b",
         "chunks 2",
         "recompute full",
-        "exact true",
         "experts 8",
         "top-k 2",
         "device cuda",

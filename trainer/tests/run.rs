@@ -234,3 +234,23 @@ fn a_run_over_several_sources_resumes_in_their_order() -> Result<(), TrainError>
     let data = format!("0.7:{},0.3:{}", text.display(), tokens.display());
     is_resumed_bit_equal(&[("ranks", "2"), ("data", &data)])
 }
+
+#[test]
+fn an_exact_run_ends_its_log_with_one_digest_for_any_number_of_ranks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let last_line = |flags: &[(&str, &str)]| {
+        let out = folder.path().join("out");
+        let base = [("exact", "true"), ("out", out.to_str().expect("a path of text"))];
+        train(&config(folder.path(), &[&base, flags].concat())).expect("a run");
+        let log = fs::read_to_string(out.join("log.jsonl")).expect("a log");
+        assert_eq!(log.lines().count(), 9, "8 steps and the digest");
+        log.lines().last().expect("a line").to_owned()
+    };
+    let reference = last_line(&[("ranks", "1")]);
+    let digest: serde_json::Value = serde_json::from_str(&reference).expect("JSON");
+    assert_eq!((digest["steps"].as_u64(), digest["state_sha256"].as_str().map(str::len)), (Some(8), Some(64)));
+    for flags in [&[("ranks", "2")][..], &[("ranks", "3"), ("micro-batch", "1")], &[("ranks", "1"), ("threads", "2")]] {
+        assert_eq!(last_line(flags), reference, "{flags:?}");
+    }
+    assert_ne!(last_line(&[("ranks", "1"), ("seed", "2")]), reference, "another seed, another state");
+}

@@ -130,5 +130,5 @@ pub static FLAGS: &[Flag] = &[
     flag("experts", "N", "Experts of a layer; 0 is a dense model", "0").later(Some("0")),
     flag("top-k", "N", "Experts that a token goes to", "1").later(Some("1")),
     flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
-    flag("exact", "", "Bit-equal numbers at every layout", "false").switch().later(Some("false")),
+    flag("exact", "", "Bit-equal numbers for any number of data parallel ranks and micro-batches", "false").switch(),
 ];

@@ -100,6 +100,8 @@ pub struct Config {
     pub cp_method: Method,
     /// Whether tensor-parallel ranks share out the rows between their regions.
     pub sequence_parallel: bool,
+    /// Whether sums are the same bits for any number of data ranks and micro-batches; the log then ends with a digest.
+    pub exact: bool,
     /// Threads of each rank; `None` divides the cores by the ranks.
     pub threads: Option<usize>,
     /// What a local rank is.

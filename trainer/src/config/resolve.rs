@@ -125,6 +125,7 @@ impl Config {
         put("clip", self.clip.unwrap_or(0.0).into());
         put("cp-method", if self.cp_method == Method::Ring { "ring" } else { "ulysses" }.into());
         put("sp", self.sequence_parallel.into());
+        put("exact", self.exact.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
         put("transport", self.transport.to_string().into());
@@ -249,6 +250,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         sizes,
         cp_method: if values.choice("cp-method")? == Some("ulysses") { Method::Ulysses } else { Method::Ring },
         sequence_parallel: values.choice("sp")? == Some("true"),
+        exact: values.choice("exact")? == Some("true"),
         threads: optional("threads")?,
         launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
         transport: values.choice("transport")?.and_then(|name| name.parse().ok()).unwrap_or_default(),

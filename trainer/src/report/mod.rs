@@ -70,6 +70,15 @@ impl Reporter {
         self.progress.step(record, self.steps)
     }
 
+    /// Ends the log with the digest of all weights and optimizer state after the last step.
+    ///
+    /// # Errors
+    /// What the file system says, with the path.
+    pub fn state(&mut self, sha256: &str, steps: u64) -> Result<(), ReportError> {
+        let line = format!("{{\"state_sha256\": \"{sha256}\", \"steps\": {steps}}}\n");
+        self.log.write_all(line.as_bytes()).map_err(io_error(&self.log_path, "write"))
+    }
+
     /// Shows some other text, of one or more lines.
     ///
     /// # Errors
