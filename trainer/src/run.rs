@@ -18,7 +18,6 @@ use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::share;
-use crate::parallel::zero::Zero;
 use crate::report::trace::{self, Trace, Track};
 use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
@@ -131,6 +130,8 @@ impl<'a, T: Float> Run<'a, T> {
             sequence_parallel,
             schedule,
             micro_batch,
+            pipeline: config.schedule,
+            chunks: config.chunks,
             ..Recipe::new(tokens, batch)
         };
         let shape = model_shape(config);

@@ -210,21 +210,32 @@ fn context_parallel_ranks_are_an_axis_of_the_ranks() {
 }
 
 #[test]
+fn the_axes_multiply_to_the_ranks() {
+    let sizes = |text| flags(text).map(|config| (config.ranks, config.sizes.dp, config.sizes.tp)).unwrap();
+    assert_eq!(sizes("tp 2"), (2, 1, 2));
+    assert_eq!(sizes("tp 2 ranks 4"), (4, 2, 2));
+    assert_eq!(sizes("tp 2 dp 3"), (6, 3, 2));
+    assert_eq!(flags("pp 2 tp 2 dp 2").unwrap().ranks, 8);
+    says(flags("tp 2 ranks 3"), &["ranks 3 (flag) do not divide by tp 2 (flag)", "a multiple of 2 ranks"]);
+    says(flags("tp 2 dp 2 ranks 6"), &["ranks 6 (flag) is not dp 2 (flag) x tp 2 (flag) x pp 1 x cp 1", "--ranks 4"]);
+    let refused = flags("channels 120 heads 24 tp 5 ranks 5");
+    says(refused, &["heads 24 (flag) do not divide by tp 5 (flag)", "use tp 1, 2, 3, 4, 6, 8, 12, 24"]);
+    let refused = flags("model llama heads 6 channels 48 kv-heads 2 tp 3");
+    says(refused, &["kv-heads 2 (flag) can be neither", "use tp 1, 2, 6"]);
+    says(flags("sp true"), &["sp true (flag) shares rows out over one rank, tp 1 (default)", "give --tp too"]);
+    assert!(flags("sp true tp 2").unwrap().sequence_parallel);
+    says(
+        flags("zero 2 shards 2 dp 3"),
+        &["shards 2 (flag) does not divide dp 3 x cp 1 = 3 data ranks", "use shards 1, 3"],
+    );
+    let config = flags("zero 3 shards 2 dp 4 pp 2 schedule zb-h1").unwrap();
+    assert_eq!((config.zero.stage, config.zero.shards, config.schedule.as_str()), (3, Some(2), "zb-h1"));
+    says(flags("schedule 1f1"), &["did you mean `1f1b`?"]);
+}
+
+#[test]
 fn later_parallelisms_are_refused_by_name() {
-    for text in [
-        "pp 2",
-        "tp 2",
-        "ep 2",
-        "zero 1",
-        "sp true",
-        "schedule 1f1b",
-        "chunks 2",
-        "recompute full",
-        "experts 8",
-        "top-k 2",
-        "device cuda",
-        "device software",
-    ] {
+    for text in ["ep 2", "recompute full", "experts 8", "top-k 2", "device cuda", "device software"] {
         let name = text.split(' ').next().unwrap();
         says(flags(text), &[text, "(flag)", "does not exist yet", "leave it out"]);
         if let Some(Flag { status: Status::Later(Some(neutral)), .. }) = Flag::find(name) {

@@ -8,6 +8,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     heads(config)?;
     tensor(config)?;
     context(config)?;
+    shards(config)?;
     batch(config)?;
     schedule(config)
 }
@@ -105,6 +106,17 @@ fn context(config: &Config) -> Result<(), ConfigError> {
         return contradiction(what, format!("use cp {}, or cp-method ring", divisors(kv_heads)));
     }
     Ok(())
+}
+
+/// Whether the data ranks can be shared out in groups of so many.
+fn shards(config: &Config) -> Result<(), ConfigError> {
+    let (Sizes { dp, cp, .. }, Some(shards)) = (config.sizes, config.zero.shards) else { return Ok(()) };
+    if (dp * cp).is_multiple_of(shards) {
+        return Ok(());
+    }
+    let what =
+        format!("{} does not divide dp {dp} x cp {cp} = {} data ranks", named(config, "shards", shards), dp * cp);
+    contradiction(what, format!("use shards {}", divisors(dp * cp)))
 }
 
 fn batch(config: &Config) -> Result<(), ConfigError> {

@@ -114,18 +114,32 @@ pub static FLAGS: &[Flag] = &[
     choice("transport", &["auto", "thread", "shm", "tcp"], "What carries the bytes between ranks", "auto").free(),
     flag("timeout", "SECONDS", "Deadline of every wait for another rank", "600").free(),
     flag("dp", "N", "Data parallel ranks", "what the other axes leave of ranks").free(),
-    flag("pp", "N", "Pipeline parallel ranks", "1").later(Some("1")),
+    flag("pp", "N", "Pipeline parallel ranks: each is a stage of the model", "1").free(),
     flag("cp", "N", "Context parallel ranks: each has a part of every sequence", "1").free(),
     choice("cp-method", &["ring", "ulysses"], "Keys and values go round, or tokens are exchanged for heads", "ring")
         .free(),
-    flag("tp", "N", "Tensor parallel ranks: each has heads and columns of its own", "1").later(Some("1")),
+    flag("tp", "N", "Tensor parallel ranks: each has heads and columns of its own", "1").free(),
     flag("ep", "N", "Expert parallel ranks", "1").later(Some("1")),
-    flag("zero", "LEVEL", "What data parallel ranks share: 1 optimizer, 2 gradients, 3 weights", "0").later(Some("0")),
+    choice(
+        "zero",
+        &["0", "1", "2", "3"],
+        "What data parallel ranks share out: 1 optimizer, 2 gradients, 3 weights",
+        "0",
+    )
+    .free(),
+    flag("shards", "N", "Neighbouring data parallel ranks that hold what zero shares out once", "all of them").free(),
     flag("sp", "", "Share the rows of norms and residual stream out over the tensor parallel ranks", "false")
         .switch()
-        .later(Some("false")),
-    flag("schedule", "NAME", "Pipeline schedule", "").later(None),
-    flag("chunks", "N", "Model chunks of a pipeline stage", "1").later(Some("1")),
+        .free(),
+    choice(
+        "schedule",
+        &["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "auto"],
+        "Pipeline schedule",
+        "1f1b",
+    )
+    .free(),
+    flag("chunks", "N", "Model chunks of a pipeline stage", "what the schedule needs; 2 where it is interleaved")
+        .free(),
     flag("recompute", "NAME", "Activations computed again in the backward pass", "none").later(Some("none")),
     flag("experts", "N", "Experts of a layer; 0 is a dense model", "0").later(Some("0")),
     flag("top-k", "N", "Experts that a token goes to", "1").later(Some("1")),

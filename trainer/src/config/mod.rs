@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use warpweft_comm::transport::TransportKind;
 use warpweft_device::DType;
+use warpweft_schedule::Name;
 
 use crate::data::Blend;
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
+use crate::parallel::zero::Zero;
 
 pub use error::{ConfigError, Origin};
 pub use flags::{FLAGS, Flag, Status};
@@ -98,6 +100,12 @@ pub struct Config {
     pub sizes: Sizes,
     /// How context-parallel ranks bring the parts of a sequence together.
     pub cp_method: Method,
+    /// What data-parallel ranks share out.
+    pub zero: Zero,
+    /// The order of the passes over micro-batches and stages.
+    pub schedule: Name,
+    /// Model chunks of a stage, where the schedule leaves a choice.
+    pub chunks: Option<usize>,
     /// Whether tensor-parallel ranks share out the rows between their regions.
     pub sequence_parallel: bool,
     /// Whether sums are the same bits for any number of data ranks and micro-batches; the log then ends with a digest.

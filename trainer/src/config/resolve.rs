@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use warpweft_device::DType;
+use warpweft_schedule::Name;
 
 use super::error::{ConfigError, Origin};
 use super::flags::{FLAGS, Flag, Status};
@@ -13,6 +14,7 @@ use crate::checkpoint;
 use crate::data::Blend;
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
+use crate::parallel::zero::Zero;
 
 /// The world size that a launcher's environment gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +117,12 @@ impl Config {
         ] {
             put(name, whole(n));
         }
-        for (name, n) in [("micro-batch", self.micro_batch), ("threads", self.threads)] {
+        for (name, n) in [
+            ("micro-batch", self.micro_batch),
+            ("threads", self.threads),
+            ("shards", self.zero.shards),
+            ("chunks", self.chunks),
+        ] {
             if let Some(n) = n {
                 put(name, whole(n as u64));
             }
@@ -125,6 +132,8 @@ impl Config {
         put("clip", self.clip.unwrap_or(0.0).into());
         put("cp-method", if self.cp_method == Method::Ring { "ring" } else { "ulysses" }.into());
         put("sp", self.sequence_parallel.into());
+        put("zero", self.zero.stage.to_string().into());
+        put("schedule", self.schedule.as_str().into());
         put("exact", self.exact.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
@@ -248,6 +257,12 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         trace: path(values, "trace")?,
         ranks: sizes.ranks(),
         sizes,
+        zero: Zero {
+            stage: values.choice("zero")?.map_or(0, |stage| stage.as_bytes()[0] - b'0'),
+            shards: optional("shards")?,
+        },
+        schedule: values.choice("schedule")?.and_then(|name| name.parse().ok()).unwrap_or(Name::OneForwardOneBackward),
+        chunks: optional("chunks")?,
         cp_method: if values.choice("cp-method")? == Some("ulysses") { Method::Ulysses } else { Method::Ring },
         sequence_parallel: values.choice("sp")? == Some("true"),
         exact: values.choice("exact")? == Some("true"),
