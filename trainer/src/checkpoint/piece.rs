@@ -415,6 +415,8 @@ fn first_gap(mut ranges: Vec<Range<usize>>, len: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::single_range_in_vec_init, reason = "ranges of a dimension, of which there may be one")]
+
     use super::*;
 
     fn held(shape: &[usize], dimension: usize, ranges: &[Range<usize>], part: Range<usize>) -> Held {
