@@ -69,8 +69,11 @@ fn settings_that_contradict_each_other() {
     refused(&mut bare(&["--transport", "thread", "--launch", "processes"]), &["thread", "processes"]);
     refused(&mut bare(&["--steps", "many"]), &["steps", "many"]);
     refused(&mut bare(&["--model", "lama"]), &["lama", "llama"]);
-    refused(&mut bare(&["--tp", "2"]), &["tp 2", "does not exist yet"]);
-    refused(&mut bare(&["--zero", "3"]), &["zero 3", "does not exist yet"]);
+    refused(&mut bare(&["--experts", "8"]), &["experts 8", "does not exist yet"]);
+    refused(&mut bare(&["--recompute", "full"]), &["recompute full", "does not exist yet"]);
+    refused(&mut bare(&["--zero", "4"]), &["zero cannot be `4`", "0 or 1 or 2 or 3"]);
+    refused(&mut bare(&["--tp", "3"]), &["heads 4", "tp 3 (flag)", "use tp 1, 2, 4"]);
+    refused(&mut bare(&["--pp", "8"]), &["4 layers do not fill pp 8"]);
     refused(&mut bare(&["--batch", "8", "--global-batch", "9"]), &["batch", "twice"]);
     refused(&mut warpweft(&["perf", "all_reduce", "--ranks", "0"]), &["--ranks 0", "1 to"]);
     refused(&mut warpweft(&["perf", "all_reduce", "-b", "64M"]), &["--minbytes 67108864", "--maxbytes 33554432"]);

@@ -1,0 +1,76 @@
+//! Parallelism at the command, over ranks that are processes: the same losses, and with `--exact` the same bits.
+#![forbid(unsafe_code)]
+
+mod command;
+
+use std::path::Path;
+
+use command::{losses, succeeds, warpweft};
+
+fn train(out: &Path, flags: &str) {
+    let mut command = warpweft(&["train", "--channels", "32", "--heads", "4", "--context", "32", "--batch", "10"]);
+    command.args(["--sample", "8", "--eval-every", "0", "--threads", "1", "--steps", "20", "--timeout", "60"]);
+    succeeds(command.arg("--out").arg(out).args(flags.split_whitespace()));
+}
+
+#[test]
+fn losses_agree_over_meshes_of_processes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let one = folder.path().join("one");
+    train(&one, "--ranks 1");
+    let reference = losses(&one);
+    assert_eq!(reference.len(), 20);
+    for (index, flags) in [
+        "--tp 2 --sp",
+        "--cp 2",
+        "--cp 2 --cp-method ulysses --transport tcp",
+        "--pp 2 --micro-batch 3",
+        "--pp 2 --schedule dualpipe --micro-batch 2",
+        "--dp 3 --zero 3 --micro-batch 2",
+        "--dp 2 --pp 2 --zero 1 --schedule zb-h1 --micro-batch 2 --transport tcp",
+        "--dp 2 --cp 2 --tp 2 --sp --zero 2 --launch threads",
+        "--dp 4 --zero 3 --shards 2",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = folder.path().join(index.to_string());
+        train(&out, flags);
+        for (step, (one, ours)) in reference.iter().zip(losses(&out)).enumerate() {
+            assert!(((ours - one) / one).abs() <= 2e-6, "{flags}, step {}: {ours}, one rank {one}", step + 1);
+        }
+    }
+}
+
+#[test]
+fn the_state_is_one_for_every_data_layout_schedule_and_transport() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let digest = |name: &str, flags: &str| {
+        let out = folder.path().join(name);
+        train(&out, &format!("--exact {flags}"));
+        let log = std::fs::read_to_string(out.join("log.jsonl")).expect("a log");
+        let last: serde_json::Value = serde_json::from_str(log.lines().last().expect("lines")).expect("JSON");
+        assert_eq!(last["steps"], 20);
+        last["state_sha256"].as_str().unwrap_or_else(|| panic!("{flags}: no digest in {last}")).to_owned()
+    };
+    let one = digest("one", "--ranks 1");
+    assert_eq!(one.len(), 64);
+    for (index, flags) in [
+        "--ranks 1 --micro-batch 3",
+        "--dp 2 --zero 1",
+        "--dp 3 --zero 2 --micro-batch 3 --transport tcp",
+        "--dp 4 --zero 3",
+        "--dp 8 --launch threads",
+        "--pp 2 --schedule gpipe --micro-batch 4",
+        "--pp 2 --schedule zb-h2 --micro-batch 2 --transport tcp",
+        "--pp 2 --schedule interleaved --micro-batch 2",
+        "--pp 4 --schedule zb-h1 --micro-batch 1",
+        "--pp 2 --dp 2 --zero 1 --micro-batch 3",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(digest(&index.to_string(), flags), one, "{flags}");
+    }
+    assert_ne!(digest("other", "--ranks 1 --seed 2"), one, "another seed is another state");
+}
