@@ -23,7 +23,7 @@ fn contradiction<T>(what: String, fix: String) -> Result<T, ConfigError> {
 }
 
 /// The divisors of `n` from 1 to 256, as a list to choose from.
-fn divisors(n: usize) -> String {
+pub(super) fn divisors(n: usize) -> String {
     let all: Vec<_> = (1..=n.min(256)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
     all.join(", ")
 }

@@ -1,6 +1,7 @@
 //! How many ranks there are and how the axes of parallelism share them: what was asked for, what a launcher says, and what
 //! follows from the rest. An axis that nobody gives is 1, and dp fills what is left.
 
+use super::checks::divisors;
 use super::error::{ConfigError, Origin};
 use super::resolve::Launched;
 use super::values::Values;
@@ -93,10 +94,4 @@ fn product(values: &Values, sizes: Sizes) -> String {
         None => format!("{name} {size}"),
     });
     text.join(" x ")
-}
-
-/// The divisors of `n` up to 256, as a list to choose from.
-fn divisors(n: usize) -> String {
-    let all: Vec<_> = (1..=n.min(256)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
-    all.join(", ")
 }

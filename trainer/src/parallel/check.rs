@@ -10,10 +10,10 @@ use std::fmt;
 use warpweft_comm::Op;
 
 use crate::TrainError;
-use crate::model::{Parameter, Table};
-use crate::parallel::layout::{Axes, Axis, Layout, Move, Placement};
+use crate::model::Table;
+use crate::parallel::layout::{Axes, Layout, Move, Placement};
 use crate::parallel::mesh::Mesh;
-use crate::parallel::plan::{Border, Plan, Region};
+use crate::parallel::plan::{Border, Plan, Region, counted};
 use crate::parallel::zero::{Sharding, overlap};
 
 /// Where in a step a communication is.
@@ -126,7 +126,7 @@ impl Plan {
             if reduction.state != state {
                 return Err(PlanError::Gradient { at: at(), planned: reduction.state, left: state });
             }
-            if reduction.counted != first_of_copies(parameter, state, mesh) {
+            if reduction.counted != counted(parameter, state, mesh) {
                 return Err(PlanError::Counted { at: at(), counts: reduction.counted });
             }
         }
@@ -168,18 +168,13 @@ fn follow(at: At, by: Move, from: Layout, needed: Layout) -> Result<(), PlanErro
     }
 }
 
-/// Whether this rank comes first of those that hold the same elements.
-fn first_of_copies(parameter: &Parameter, layout: Layout, mesh: &Mesh) -> bool {
-    let mut copies = layout.axes(|placement| placement == Placement::Replicated).iter();
-    copies.all(|axis| mesh.index(axis) == 0 || axis == Axis::Pp && !parameter.is_on_opposite_stages())
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::model::{Model, ModelShape, Spread};
+    use crate::parallel::layout::Axis;
     use crate::parallel::mesh::Sizes;
     use crate::parallel::zero::Zero;
 

@@ -94,7 +94,7 @@ impl Plan {
 }
 
 /// Whether this rank is the first of those that hold the same elements of a parameter that lies so.
-fn counted(parameter: &Parameter, layout: Layout, mesh: &Mesh) -> bool {
+pub(super) fn counted(parameter: &Parameter, layout: Layout, mesh: &Mesh) -> bool {
     let copies = layout.axes(|placement| placement == Placement::Replicated);
     let alone = |axis| axis == Axis::Pp && !parameter.is_on_opposite_stages();
     Axis::ALL.into_iter().all(|axis| !copies.has(axis) || alone(axis) || mesh.index(axis) == 0)
