@@ -108,6 +108,22 @@ fn the_auxiliary_loss_is_a_sequences_wherever_its_tokens_are() {
 }
 
 #[test]
+fn capacity_drops_the_same_wherever_the_tokens_of_a_sequence_are() {
+    for capacity in [0.6, 1.0] {
+        let shape = llama(MoeShape { capacity: Some(capacity), ..MoeShape::new(4, 2, 9) });
+        check(shape, (2, 1, 1, 2));
+        check(shape, (1, 4, 1, 2));
+        check(shape, (2, 2, 2, 4));
+    }
+    let losses = |capacity| {
+        let shape = llama(MoeShape { capacity, ..MoeShape::new(4, 2, 9) });
+        Training::of(shape, 5, STEPS).run::<f32>(1).remove(0).losses
+    };
+    assert_eq!(losses(Some(4.0)), losses(None), "more than all there are");
+    assert_ne!(losses(Some(0.6))[0], losses(None)[0]);
+}
+
+#[test]
 fn the_auxiliary_gradient_is_proportional_to_its_factor() {
     let gradient = |balance: f32| -> Vec<f64> {
         let shape = llama(MoeShape { balance, ..MoeShape::new(4, 2, 8) });
@@ -137,6 +153,7 @@ fn sizes_that_make_no_mixture_are_refused() {
     for balance in [-1.0, f32::NAN, f32::INFINITY] {
         assert!(llama(MoeShape { balance, ..MoeShape::new(2, 1, 8) }).check().is_err());
     }
+    assert!(llama(MoeShape { capacity: Some(0.0), ..MoeShape::new(2, 1, 8) }).check().is_err());
     assert!(llama(MoeShape::new(usize::MAX / 2, 1, 8)).check().is_err());
 }
 

@@ -50,6 +50,8 @@ pub struct MoeKept<T> {
     sums: Buffer<f64>,
     /// How near a choice came to be another one.
     pub margin: Margin,
+    /// Assignments of this rank that were over an expert's capacity.
+    pub dropped: usize,
     exchange: Exchange,
     /// By expert: what goes in, before and after the activation.
     rows: Buffer<T>,
@@ -161,8 +163,33 @@ impl Moe {
         matmul::Shape { m: rows, n: self.of.experts, k: self.channels }
     }
 
-    fn rows(&self, rows: usize) -> Rows {
-        Rows { rows, top_k: self.of.top_k, channels: self.channels, len: rows * self.of.top_k }
+    /// Rows of which all assignments but `dropped` have a place.
+    fn rows(&self, rows: usize, dropped: usize) -> Rows {
+        Rows { rows, top_k: self.of.top_k, channels: self.channels, len: rows * self.of.top_k - dropped }
+    }
+
+    /// Which assignments are within the experts' capacity of whole sequences; `None` where all are. Collective over the
+    /// context-parallel ranks.
+    fn kept<T>(&self, pass: &Pass<'_, T>, experts: View<'_, u32>) -> Result<Option<Buffer<u32>>, TrainError> {
+        let Some(capacity) = self.of.capacity else { return Ok(None) };
+        let (top_k, device, of) = (self.of.top_k, pass.stream.device(), self.sequences(pass));
+        let even = top_k as f64 * of.tokens as f64 / self.of.experts as f64;
+        let capacity = (f64::from(capacity) * even).ceil() as usize;
+        let own = experts.host()?;
+        let whole = match pass.mesh.sequence() {
+            Some(context) => context.whole(pass.batch, top_k, own)?,
+            None => own.to_vec(),
+        };
+        let mut keep = vec![0; whole.len()];
+        let shape = self.routing(pass.batch * of.tokens);
+        let (whole, view) = (View::from_host(device, &whole)?, ViewMut::from_host(device, &mut keep)?);
+        dispatch::within_capacity(pass.stream, shape, pass.batch, capacity, whole, view)?;
+        let places = pass.mesh.places(of.tokens);
+        let of_sequence = |sequence: &[u32]| -> Vec<u32> {
+            places.iter().flat_map(|place| sequence[*place as usize * top_k..][..top_k].to_vec()).collect()
+        };
+        let mine: Vec<u32> = keep.chunks_exact((of.tokens * top_k).max(1)).flat_map(of_sequence).collect();
+        Ok(Some(device.upload(&mine)?))
     }
 
     /// Outputs of an expert's first layer that this rank has.
@@ -206,9 +233,12 @@ impl Moe {
         let (mut order, mut places) = (device.uninitialized(all)?, device.uninitialized(all)?);
         let mut counts = device.zeros(self.of.experts)?;
         let (c, o, p) = (counts.as_view_mut(), order.as_view_mut(), places.as_view_mut());
-        dispatch::sort(stream, shape, experts.as_view(), None, c, o, p)?;
-        let mut sorted = device.uninitialized(all * self.channels)?;
-        dispatch::permute(stream, self.rows(rows), order.as_view(), None, x, sorted.as_view_mut())?;
+        let keep = self.kept(pass, experts.as_view())?;
+        let keep = keep.as_ref().map(|keep| keep.as_view());
+        let len = dispatch::sort(stream, shape, experts.as_view(), keep, c, o, p)?;
+        let (dropped, of) = (all - len, self.rows(rows, all - len));
+        let mut sorted = device.uninitialized(len * self.channels)?;
+        dispatch::permute(stream, of, order.view(..len)?, None, x, sorted.as_view_mut())?;
         let exchange = Exchange::new(self.group(pass)?, counts.as_view().host()?)?;
         let inside = exchange.to_experts(device, &sorted, self.channels)?;
 
@@ -223,9 +253,23 @@ impl Moe {
         grouped::forward(stream, self.down(&exchange), a, down, Activation::None, None, o)?;
         let made = exchange.from_experts(device, &out, self.channels)?;
         let (p, w) = (places.as_view(), Some(weights.as_view()));
-        dispatch::combine(stream, self.rows(rows), p, w, made.as_view(), Write::Add, y)?;
+        dispatch::combine(stream, of, p, w, made.as_view(), Write::Add, y)?;
         let rows = inside;
-        Ok(MoeKept { scores, experts, weights, order, places, sums, margin, exchange, rows, pre, activated, made })
+        Ok(MoeKept {
+            scores,
+            experts,
+            weights,
+            order,
+            places,
+            sums,
+            margin,
+            dropped,
+            exchange,
+            rows,
+            pre,
+            activated,
+            made,
+        })
     }
 
     /// Adds to `dx` the error of the input, from that of the output, `dy`, where a token's loss is scaled by `scale`.
@@ -241,12 +285,13 @@ impl Moe {
         mut dx: ViewMut<'_, T>,
     ) -> Result<MoeErrors<T>, TrainError> {
         let (stream, device, rows) = (pass.stream, pass.stream.device(), pass.rows());
-        let (of, exchange, came) = (self.rows(rows), &kept.exchange, kept.exchange.rows());
+        let of = self.rows(rows, kept.dropped);
+        let (exchange, came) = (&kept.exchange, kept.exchange.rows());
         let (places, weights) = (kept.places.as_view(), kept.weights.as_view());
-        let mut dweights = device.uninitialized(of.len)?;
+        let mut dweights = device.uninitialized(rows * self.of.top_k)?;
         dispatch::backward_weights(stream, of, places, kept.made.as_view(), dy, dweights.as_view_mut())?;
         let mut sorted = device.uninitialized(of.len * self.channels)?;
-        dispatch::permute(stream, of, kept.order.as_view(), Some(weights), dy, sorted.as_view_mut())?;
+        dispatch::permute(stream, of, kept.order.view(..of.len)?, Some(weights), dy, sorted.as_view_mut())?;
         let out = exchange.to_experts(device, &sorted, self.channels)?;
 
         let mut dactivated = device.uninitialized(came * self.hidden)?;

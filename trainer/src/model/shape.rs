@@ -55,15 +55,19 @@ pub struct MoeShape {
     /// What the auxiliary loss of a sequence and layer, 1 where experts are evenly used, is multiplied by; each sequence
     /// weighs as much as its tokens do in the mean loss. It is in the gradients and not in the reported loss.
     pub balance: f32,
+    /// How many times its even share of a sequence's assignments, K T / E, an expert takes at most, rounded up; what is over
+    /// goes nowhere. `None`: nothing is dropped.
+    #[serde(default)]
+    pub capacity: Option<f32>,
 }
 
-/// A shape that [`ModelShape::check`] passes has a number here, equal to itself.
+/// A shape that [`ModelShape::check`] passes has numbers here, equal to themselves.
 impl Eq for MoeShape {}
 
 impl MoeShape {
-    /// Softmax scores, weights that add up to 1, no auxiliary loss.
+    /// Softmax scores, weights that add up to 1, no auxiliary loss, dropless.
     pub const fn new(experts: usize, top_k: usize, hidden: usize) -> Self {
-        Self { experts, top_k, hidden, sigmoid: false, normalize: true, balance: 0.0 }
+        Self { experts, top_k, hidden, sigmoid: false, normalize: true, balance: 0.0, capacity: None }
     }
 }
 
@@ -128,6 +132,12 @@ pub enum ShapeError {
         /// Experts there are.
         experts: usize,
     },
+    /// A factor of the capacity that is no number, or leaves nothing.
+    #[error("an expert takes at most {capacity} times its even share; use a number above 0")]
+    Capacity {
+        /// The factor.
+        capacity: String,
+    },
     /// A factor of the auxiliary loss that is no number, or rewards what it should punish.
     #[error("the auxiliary loss is multiplied by {balance}; use a number of at least 0")]
     Balance {
@@ -188,6 +198,10 @@ impl ModelShape {
         if let Some(MoeShape { balance, .. }) = self.moe.filter(|moe| !(moe.balance >= 0.0 && moe.balance.is_finite()))
         {
             return Err(ShapeError::Balance { balance: balance.to_string() });
+        }
+        let capacity = self.moe.and_then(|moe| moe.capacity);
+        if let Some(capacity) = capacity.filter(|capacity| !(*capacity > 0.0 && capacity.is_finite())) {
+            return Err(ShapeError::Capacity { capacity: capacity.to_string() });
         }
         divides("channels", self.channels, "heads", self.heads)?;
         divides("heads", self.heads, "kv-heads", self.kv_heads)?;

@@ -131,6 +131,30 @@ impl Context {
         self.tokens_of(self.group.rank())
     }
 
+    /// Puts what each rank has of `batch` whole sequences together, `width` values a token. Collective.
+    ///
+    /// # Errors
+    /// A failed operation among the ranks.
+    pub fn whole(&self, batch: usize, width: usize, own: &[u32]) -> Result<Vec<u32>, TrainError> {
+        let ranks = self.group.world();
+        let counts: Vec<usize> = (0..ranks).map(|rank| batch * self.tokens_of(rank) * width).collect();
+        let mut by_rank = vec![0; batch * self.tokens * width];
+        self.group.all_gather_v(own, &mut by_rank, &counts)?;
+        let mut whole = vec![0; by_rank.len()];
+        let mut rest = &by_rank[..];
+        for rank in 0..ranks {
+            let positions = self.method.cut().positions(self.tokens, ranks, rank);
+            for sequence in 0..batch {
+                for position in &positions {
+                    let (values, after) = rest.split_at(width);
+                    whole[(sequence * self.tokens + *position as usize) * width..][..width].copy_from_slice(values);
+                    rest = after;
+                }
+            }
+        }
+        Ok(whole)
+    }
+
     /// Tokens of a whole sequence.
     pub fn tokens(&self) -> usize {
         self.tokens
