@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use warpweft_device::{DType, DeviceError};
 use warpweft_schedule::{Costs, Name, Schedule as Passes};
 
 use crate::TrainError;
+use crate::model::{ModelShape, Room, ShapeError};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::context::Method;
-use crate::parallel::mesh::Mesh;
+use crate::parallel::mesh::{Mesh, Sizes};
 use crate::parallel::share;
 use crate::parallel::zero::Zero;
 
@@ -71,15 +73,36 @@ impl Recipe {
     ///
     /// # Errors
     /// A schedule that there is not for so many stages and chunks.
-    pub fn passes(&self, mesh: &Mesh) -> Result<Passes, TrainError> {
-        let micro_batches = self.micro_batches(mesh, self.batch).max(1);
-        let pp = mesh.sizes().pp;
-        let made = Passes::new(self.pipeline, pp, micro_batches, self.chunks, Costs::default(), None);
+    pub fn passes(&self, sizes: Sizes) -> Result<Passes, TrainError> {
+        let micro_batches = self.micro_batches(sizes, self.batch).max(1);
+        let made = Passes::new(self.pipeline, sizes.pp, micro_batches, self.chunks, Costs::default(), None);
         Ok(made.map_err(Box::new)?)
     }
 
     /// Micro-batches that every rank goes through for `count` sequences: those of the rank that has most.
-    pub fn micro_batches(&self, mesh: &Mesh, count: usize) -> usize {
-        share(count, mesh.sizes().dp, 0).len().div_ceil(self.micro_batch)
+    pub fn micro_batches(&self, sizes: Sizes, count: usize) -> usize {
+        share(count, sizes.dp, 0).len().div_ceil(self.micro_batch)
+    }
+
+    /// The rows that the memory of a micro-batch is made for.
+    ///
+    /// # Errors
+    /// No rows, or more than can be addressed.
+    pub(crate) fn room(&self, shape: &ModelShape, sizes: Sizes) -> Result<Room, TrainError> {
+        let Self { tokens, micro_batch, .. } = *self;
+        for (what, size) in [("micro-batch", micro_batch), ("the length of a sequence", tokens)] {
+            if size == 0 {
+                return Err(ShapeError::Zero { what }.into());
+            }
+        }
+        let rows = micro_batch.saturating_mul(self.context.cut().most(tokens, sizes.cp));
+        // The widest row of activations, so that no size computed from here on overflows.
+        let widest = [shape.vocab, shape.hidden.saturating_mul(2), shape.channels.saturating_mul(3)].into_iter().max();
+        let count = rows.saturating_mul(widest.unwrap_or(1));
+        if count > isize::MAX as usize / size_of::<f32>() {
+            return Err(DeviceError::OutOfMemory { count, dtype: DType::F32, device: "cpu".into() }.into());
+        }
+        let stream_rows = if self.sequence_parallel { rows.div_ceil(sizes.tp) } else { rows };
+        Ok(Room { rows, stream_rows })
     }
 }

@@ -7,17 +7,16 @@
 use std::time::{Duration, Instant};
 
 use warpweft_comm::Op;
-use warpweft_device::{DType, Device, DeviceError, Float, Stream};
+use warpweft_device::{Device, Float, Stream};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{IGNORE, Model, ModelShape, Room, ShapeError, Spread, TensorId, restore, save, take, wholes};
+use crate::model::{IGNORE, Model, ModelShape, Spread, TensorId, restore, save, take, wholes};
 use crate::optimizer::{Optimizer, Update};
 use crate::parallel::check::check_together;
-use crate::parallel::context::Context;
 use crate::parallel::digest;
 use crate::parallel::gradients::{Gradients, Transfer};
 use crate::parallel::layout::Axes;
@@ -89,14 +88,14 @@ impl<T: Float> Trainer<T> {
     /// # Errors
     /// Sizes that do not fit together; no memory.
     pub fn new(shape: ModelShape, recipe: Recipe, device: &Device, mut mesh: Mesh) -> Result<Self, TrainError> {
-        mesh.share_sequences(device, recipe.context, recipe.tokens)?;
-        let room = room(&shape, &recipe, &mesh)?;
-        let passes = recipe.passes(&mesh)?;
+        let account = Account::default();
+        mesh.share_sequences(device, &account, (recipe.context, recipe.tokens))?;
+        let room = recipe.room(&shape, mesh.sizes())?;
+        let passes = recipe.passes(mesh.sizes())?;
         let at = (mesh.sizes(), mesh.place());
         let spread = Spread::over(&shape, at, recipe.sequence_parallel, passes.placement())?;
         let model = Model::new(shape, spread)?;
-        let mut account = Account::default();
-        let mut allocator = Allocator { device, account: &mut account };
+        let mut allocator = Allocator { device, account: &account };
         let mesh = match recipe.zero {
             Zero { stage: 1.., shards: Some(shards) } => mesh.sharded(shards)?,
             _ => mesh,
@@ -144,7 +143,7 @@ impl<T: Float> Trainer<T> {
     /// Enters what the communicators hold by now.
     fn account_for_communication(&mut self) {
         let bytes = self.mesh.buffer_bytes() as u64 + self.pipeline.buffer_bytes();
-        self.account.enter(Class::Buffers, bytes.saturating_sub(self.communication_bytes));
+        self.account.enter(Class::Communicators, bytes.saturating_sub(self.communication_bytes));
         self.communication_bytes = self.communication_bytes.max(bytes);
     }
 
@@ -179,7 +178,7 @@ impl<T: Float> Trainer<T> {
         self.check(sequences)?;
         let step = self.steps + 1;
         let mut clock = Clock::start();
-        let count = self.recipe.micro_batches(&self.mesh, self.recipe.batch);
+        let count = self.recipe.micro_batches(self.mesh.sizes(), self.recipe.batch);
         let (passes, before) = (self.passes(count), self.traffic());
         self.gradients.begin_step(&self.stream, &passes)?;
         let mut optimizer = clock.lap();
@@ -267,7 +266,7 @@ impl<T: Float> Trainer<T> {
     pub fn evaluate(&mut self, sequences: Sequences<'_>, count: usize) -> Result<f64, TrainError> {
         self.check(sequences)?;
         self.on_pool(|trainer| {
-            let micro_batches = trainer.recipe.micro_batches(&trainer.mesh, count);
+            let micro_batches = trainer.recipe.micro_batches(trainer.mesh.sizes(), count);
             let tally = trainer.walk(sequences, Go::Forward { micro_batches }, None)?;
             let [loss, tokens] = trainer.total(tally.sums)?;
             Ok(loss / tokens.max(1.0))
@@ -427,25 +426,6 @@ enum Go {
     Train { scale: f32 },
     /// The losses alone.
     Forward { micro_batches: usize },
-}
-
-/// Rows of a micro-batch.
-fn room(shape: &ModelShape, recipe: &Recipe, mesh: &Mesh) -> Result<Room, TrainError> {
-    let Recipe { tokens, micro_batch, .. } = *recipe;
-    for (what, size) in [("micro-batch", micro_batch), ("the length of a sequence", tokens)] {
-        if size == 0 {
-            return Err(ShapeError::Zero { what }.into());
-        }
-    }
-    let rows = micro_batch.saturating_mul(mesh.sequence().map_or(tokens, Context::most_tokens));
-    // The widest row of activations, so that no size computed from here on overflows.
-    let widest = [shape.vocab, shape.hidden.saturating_mul(2), shape.channels.saturating_mul(3)].into_iter().max();
-    let count = rows.saturating_mul(widest.unwrap_or(1));
-    if count > isize::MAX as usize / size_of::<f32>() {
-        return Err(DeviceError::OutOfMemory { count, dtype: DType::F32, device: "cpu".into() }.into());
-    }
-    let stream_rows = if recipe.sequence_parallel { rows.div_ceil(mesh.sizes().tp) } else { rows };
-    Ok(Room { rows, stream_rows })
 }
 
 /// Draws when each transfer was on its way.

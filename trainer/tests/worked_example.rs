@@ -22,8 +22,8 @@ fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std
     let second = Linear::whole(&mut table, "second", [1, 1]);
     let ids = ["first.weight", "second.weight"].map(|name| table.find(name).expect("a parameter of that name"));
 
-    let mut account = Account::default();
-    let mut allocator = Allocator { device: &device, account: &mut account };
+    let account = Account::default();
+    let mut allocator = Allocator { device: &device, account: &account };
     let mesh = Mesh::alone()?;
     let plan = Plan::derive(&table, &mesh, false, Zero::NONE)?;
     let sharding = Sharding::new(&table, &mesh, &plan, Zero::NONE)?;

@@ -104,7 +104,7 @@ fn held<T: Float>(shape: ModelShape, world: usize, zero: Zero) -> Vec<([u64; 3],
         let trainer = Trainer::<T>::new(shape, recipe, &device, mesh).expect("a trainer");
         let now = trainer.account().current();
         let classes = [Class::Parameters, Class::Gradients, Class::Optimizer].map(|class| now.of(class));
-        let tokens = (shape.context * 12 + trainer.mesh().buffer_bytes()) as u64;
+        let tokens = (shape.context * 12) as u64;
         let units = trainer.model().table().units_here().map(|(_, unit)| unit.elements).collect();
         (classes, now.of(Class::Buffers) - tokens, units)
     })

@@ -17,7 +17,7 @@ use warpweft_device::{Buffer, Stream, View, ViewMut};
 use warpweft_kernels::norm;
 
 use crate::TrainError;
-use crate::memory::{Allocator, Class};
+use crate::memory::{Account, Allocator, Class};
 use crate::model::{Layer, MicroBatch, Pass, Table, TensorId, UnitId};
 use crate::parallel::exact::SampleSums;
 use crate::parallel::layout::Axes;
@@ -33,6 +33,8 @@ pub struct Gradients {
     /// Zeroed buffers for units whose sums are shared out, in no use.
     free: Vec<Buffer<f32>>,
     transfers: Vec<Transfer>,
+    /// Where buffers that are made later are entered.
+    account: Account,
     /// The order of the work.
     stream: Stream,
     /// Where sums are the same bits at every layout.
@@ -114,7 +116,8 @@ impl Gradients {
             }
         }
         let (transfers, stream, exact) = (Vec::new(), allocator.device.stream(), None);
-        Ok(Self { units, places, free, transfers, stream, exact })
+        let account = allocator.account.clone();
+        Ok(Self { units, places, free, transfers, account, stream, exact })
     }
 
     /// The same, summed sample by sample over `samples` sequences a step; the plan is an exact one.
@@ -203,7 +206,10 @@ impl Gradients {
             let on_its_way = |unit: &Unit| unit.elements == elements && matches!(unit.whole, Whole::Reducing(_));
             match (0..self.units.len()).rev().find(|index| self.units[*index].as_ref().is_some_and(on_its_way)) {
                 Some(index) => self.settle(index)?,
-                None => self.free.push(self.stream.device().zeros(elements)?),
+                None => {
+                    let mut allocator = Allocator { device: self.stream.device(), account: &self.account };
+                    self.free.push(allocator.zeros(Class::Buffers, elements)?);
+                }
             }
         }
         self.settle(unit)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use warpweft_comm::{CommError, Communicator};
 
+use crate::memory::Account;
 use crate::parallel::context::{Context, Method};
 use crate::parallel::layout::{Axes, Axis};
 use crate::parallel::traffic::Traffic;
@@ -261,19 +262,20 @@ impl Mesh {
         &self.context
     }
 
-    /// Shares sequences of `tokens` tokens out over the context-parallel ranks, where there are several.
+    /// Shares sequences of `tokens` tokens out over the context-parallel ranks, where there are several; what that needs is
+    /// entered in `account`.
     ///
     /// # Errors
     /// No memory.
     pub fn share_sequences(
         &mut self,
         device: &warpweft_device::Device,
-        method: Method,
-        tokens: usize,
+        account: &Account,
+        (method, tokens): (Method, usize),
     ) -> Result<(), crate::TrainError> {
         self.sequence = match self.sizes.cp {
             1 => None,
-            _ => Some(Context::new(device, self.context.clone(), method, tokens)?),
+            _ => Some(Context::new(device, self.context.clone(), method, tokens)?.entered_in(account)),
         };
         Ok(())
     }

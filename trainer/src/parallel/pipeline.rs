@@ -16,7 +16,7 @@ use warpweft_schedule::{Content, Kind, Message, Operation, Placement, Schedule, 
 
 use crate::TrainError;
 use crate::feed::Feed;
-use crate::memory::{Allocator, Class};
+use crate::memory::{Account, Allocator, Class};
 use crate::model::{MicroBatch, Model, Room, Slot, Weights as Then, Work};
 use crate::parallel::gradients::Gradients;
 use crate::parallel::links::{Arrival, Links, UNDER_WAY, directions};
@@ -39,8 +39,8 @@ pub(crate) struct Pipeline<T> {
     work: Work<T>,
     /// Elements of a buffer between stages.
     hop: usize,
-    /// Bytes of buffers that were made after the start.
-    grown: u64,
+    /// Where buffers that are made later are entered.
+    account: Account,
 }
 
 /// What a walk works with.
@@ -111,7 +111,8 @@ impl<T: Float> Pipeline<T> {
         let hops = (0..most_hops(&steps, &placement, stage)).map(|_| allocator.zeros(Class::Errors, hop));
         let hops = hops.collect::<Result<_, _>>()?;
         let (work, links) = (model.work(room, allocator)?, Links::new(mesh, &directions(schedule))?);
-        Ok(Self { placement, steps, stage, links, slots, hops, work, hop, grown: 0 })
+        let account = allocator.account.clone();
+        Ok(Self { placement, steps, stage, links, slots, hops, work, hop, account })
     }
 
     /// Goes through all of the schedule.
@@ -172,9 +173,8 @@ impl<T: Float> Pipeline<T> {
         if let Some(free) = self.hops.pop() {
             return Ok(free);
         }
-        let buffer = walk.stream.device().zeros::<T>(self.hop)?;
-        self.grown += buffer.bytes() as u64;
-        Ok(buffer)
+        let mut allocator = Allocator { device: walk.stream.device(), account: &self.account };
+        Ok(allocator.zeros(Class::Errors, self.hop)?)
     }
 
     fn post(&mut self, message: &Message, walk: &Walk<'_, T>, state: &mut State<T>) -> Result<(), TrainError> {
@@ -302,9 +302,9 @@ impl<T: Float> Pipeline<T> {
         self.links.sent_bytes()
     }
 
-    /// Bytes of communicators, and of memory that was made after the start.
+    /// Bytes that the communicators of its links hold.
     pub(crate) fn buffer_bytes(&self) -> u64 {
-        self.links.buffer_bytes() as u64 + self.grown
+        self.links.buffer_bytes() as u64
     }
 }
 
@@ -320,7 +320,7 @@ fn reach(steps: &[Step], at: usize) -> usize {
 }
 
 /// The most micro-batches of a chunk that are under way at once.
-fn most_passes(steps: &[Step], chunk: usize) -> usize {
+pub(crate) fn most_passes(steps: &[Step], chunk: usize) -> usize {
     let (mut now, mut most) = (0usize, 0);
     for operation in computations(steps).filter(|operation| operation.chunk == chunk) {
         match operation.kind {

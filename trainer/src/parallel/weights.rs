@@ -11,7 +11,7 @@ use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
 use warpweft_kernels::philox::Philox4x32;
 
 use crate::TrainError;
-use crate::memory::{Allocator, Class};
+use crate::memory::{Account, Allocator, Class};
 use crate::model::{Init, Parameter, Table, TensorId, UnitId};
 use crate::parallel::zero::{Sharding, Shards, buffers_by_size};
 
@@ -22,6 +22,8 @@ pub struct Weights<T> {
     places: Vec<(UnitId, Range<usize>)>,
     /// Buffers for gathered units that are in no use.
     free: Vec<Buffer<T>>,
+    /// Where buffers that are made later are entered.
+    account: Account,
 }
 
 struct Unit<T> {
@@ -68,7 +70,7 @@ impl<T: Float> Weights<T> {
             }
         }
         let places = table.parameters().iter().map(|parameter| (parameter.unit, parameter.range())).collect();
-        Ok(Self { units, places, free })
+        Ok(Self { units, places, free, account: allocator.account.clone() })
     }
 
     /// One weight.
@@ -181,13 +183,13 @@ impl<T: Float> Weights<T> {
 
     /// Starts to gather a unit; `now` takes more memory where none is free.
     fn gather(&mut self, stream: &Stream, unit: UnitId, now: bool) -> Result<(), TrainError> {
-        let Self { units, free, .. } = self;
+        let Self { units, free, account, .. } = self;
         let held = units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
         let (Some(part), Whole::Away) = (&held.part, &held.whole) else { return Ok(()) };
         let mut buffer = match free.iter().position(|buffer| buffer.len() == held.elements) {
             Some(place) => free.swap_remove(place),
             // Rare: a unit that happens to be as large as others that are in use.
-            None if now => stream.device().zeros(held.elements)?,
+            None if now => Allocator { device: stream.device(), account }.zeros(Class::Buffers, held.elements)?,
             None => return Ok(()),
         };
         let Shards { group, counts, mine, .. } = &held.shards;

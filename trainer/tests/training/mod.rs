@@ -91,17 +91,30 @@ impl Training {
         ranks(training.sizes.ranks(), |communicator| training.rank(Arc::new(communicator), &then))
     }
 
+    /// What it does at each step.
+    pub(crate) fn recipe(&self) -> Recipe {
+        let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
+        let Self { sequence_parallel, context, zero, exact, pipeline: (pipeline, chunks), micro_batch, .. } = *self;
+        let recipe = Recipe {
+            sequence_parallel,
+            context,
+            zero,
+            exact,
+            pipeline,
+            chunks,
+            micro_batch,
+            schedule,
+            ..Recipe::new(self.shape.context, self.batch)
+        };
+        Recipe { clip: Some(1.0), seed: 7, ..recipe }
+    }
+
     fn rank<T: Float, R>(
         self,
         communicator: Arc<Communicator>,
         then: impl Fn(&mut Trainer<T>, &[StepReport]) -> R,
     ) -> R {
-        let tokens = self.shape.context;
-        let schedule = Schedule { peak: 3e-3, warmup: 10, steps: self.steps };
-        let micro_batch = self.micro_batch;
-        let recipe = Recipe { micro_batch, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(tokens, self.batch) };
-        let Self { sequence_parallel, context, zero, exact, pipeline: (pipeline, chunks), .. } = self;
-        let recipe = Recipe { sequence_parallel, context, zero, exact, pipeline, chunks, ..recipe };
+        let recipe = self.recipe();
         let device = Device::cpu_with_threads(self.threads).expect("threads");
         let kv = Spread::ranks_to_a_head(&self.shape, self.sizes.tp).expect("heads that the ranks can share");
         let mesh = Mesh::new(communicator, self.sizes, kv).expect("a mesh");

@@ -31,6 +31,11 @@ impl Cut {
     pub fn tokens(self, tokens: usize, cp: usize, rank: usize) -> usize {
         self.pieces(tokens, cp, rank).iter().map(Range::len).sum()
     }
+
+    /// The most tokens that a rank has.
+    pub fn most(self, tokens: usize, cp: usize) -> usize {
+        (0..cp).map(|rank| self.tokens(tokens, cp, rank)).max().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]

@@ -9,18 +9,21 @@
 
 mod columns;
 mod cut;
+mod held;
 mod ring;
 mod ulysses;
 
 use std::sync::Arc;
 
 use warpweft_comm::Communicator;
-use warpweft_device::{Buffer, Device, Float, Stream, View, ViewMut};
+use warpweft_device::{Buffer, Device, DeviceError, Element, Float, Stream, View, ViewMut};
 use warpweft_kernels::attention;
 
 use crate::TrainError;
+use crate::memory::{Account, Class, Entered, Held};
 
 pub use cut::Cut;
+pub(crate) use held::held_bytes;
 
 /// How attention brings the parts of a sequence together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -97,6 +100,8 @@ pub struct Context {
     tokens: usize,
     /// By rank: how many of its tokens each of this rank's tokens may look at.
     seen: Vec<Buffer<u32>>,
+    /// Where what travels is entered.
+    account: Account,
 }
 
 impl Context {
@@ -113,7 +118,23 @@ impl Context {
             device.upload(&seen)
         });
         let seen = seen.collect::<Result<_, _>>()?;
-        Ok(Self { group, method, tokens, seen })
+        Ok(Self { group, method, tokens, seen, account: Account::default() })
+    }
+
+    /// The same, whose memory is entered in an account.
+    pub(crate) fn entered_in(self, account: &Account) -> Self {
+        account.enter(Class::Buffers, self.seen.iter().map(|seen| seen.bytes() as u64).sum());
+        Self { account: account.clone(), ..self }
+    }
+
+    /// Enters a buffer of a pass, which goes before its end.
+    fn entered<T: Element>(&self, buffer: Result<Buffer<T>, DeviceError>) -> Result<Entered<T>, TrainError> {
+        Ok(Entered::new(&self.account, Class::Buffers, buffer?))
+    }
+
+    /// Enters `len` elements of a pass.
+    fn hold<T>(&self, len: usize) -> Held {
+        self.account.hold(Class::Buffers, (len * size_of::<T>()) as u64)
     }
 
     /// The positions in their sequence of this rank's tokens, which ascend.
@@ -158,11 +179,6 @@ impl Context {
     /// Tokens of a whole sequence.
     pub fn tokens(&self) -> usize {
         self.tokens
-    }
-
-    /// The most tokens of a sequence that a rank has.
-    pub fn most_tokens(&self) -> usize {
-        (0..self.group.world()).map(|rank| self.tokens_of(rank)).max().unwrap_or(0)
     }
 
     /// Elements of the LSE that a forward pass leaves for its backward pass.

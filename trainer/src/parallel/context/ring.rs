@@ -4,13 +4,14 @@
 //! At step s rank r has the keys of rank r - s. In backward their gradients follow them a step behind, each rank adding its
 //! part, and come home after the last step.
 
-use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
+use warpweft_device::{Float, Stream, View, ViewMut};
 use warpweft_kernels::attention::{self, Heads, Shape};
 use warpweft_kernels::cast;
 
 use super::columns::{self, Columns};
 use super::{Context, Sizes};
 use crate::TrainError;
+use crate::memory::Entered;
 
 /// One pass round the ring.
 struct Ring<'a> {
@@ -58,8 +59,8 @@ impl<'a> Ring<'a> {
     }
 
     /// This rank's keys and values, `[B, T, 2 G D]`.
-    fn own<T: Float>(&self, qkv: View<'_, T>) -> Result<Buffer<T>, TrainError> {
-        let mut own = self.stream.device().uninitialized(self.len(self.rank))?;
+    fn own<T: Float>(&self, qkv: View<'_, T>) -> Result<Entered<T>, TrainError> {
+        let mut own = self.uninitialized(self.len(self.rank))?;
         let (row, width) = (self.sizes.row(), 2 * self.sizes.keys());
         let from = (qkv.host()?, Columns { row, first: self.sizes.queries() });
         columns::copy(from, (own.as_view_mut().host()?, Columns { row: width, first: 0 }), width);
@@ -76,9 +77,16 @@ impl<'a> Ring<'a> {
     }
 
     /// Room for what comes at the next step; none after the last.
-    fn room<T: Float>(&self, step: usize) -> Result<Buffer<T>, TrainError> {
-        let len = if step + 1 < self.ranks { self.len(self.owner(step + 1)) } else { 0 };
-        Ok(self.stream.device().uninitialized(len)?)
+    fn room<T: Float>(&self, step: usize) -> Result<Entered<T>, TrainError> {
+        self.uninitialized(if step + 1 < self.ranks { self.len(self.owner(step + 1)) } else { 0 })
+    }
+
+    fn uninitialized<T: Float>(&self, len: usize) -> Result<Entered<T>, TrainError> {
+        self.context.entered(self.stream.device().uninitialized(len))
+    }
+
+    fn zeros(&self, len: usize) -> Result<Entered<f32>, TrainError> {
+        self.context.entered(self.stream.device().zeros(len))
     }
 }
 
@@ -92,14 +100,14 @@ pub(super) fn forward<T: Float>(
 ) -> Result<(), TrainError> {
     let ring = Ring::new(context, stream, sizes);
     lse.reborrow().fill(stream, f32::NEG_INFINITY)?;
-    let mut out = stream.device().zeros::<f32>(y.len())?;
+    let mut out = ring.zeros(y.len())?;
     let mut here = ring.own(qkv)?;
     for step in 0..ring.ranks {
         let owner = ring.owner(step);
         let mut next = ring.room(step)?;
         let computed = context.group.scope(|scope| {
             if step + 1 < ring.ranks {
-                scope.sendrecv(&here, ring.next(), &mut next, ring.previous());
+                scope.sendrecv(&*here, ring.next(), &mut *next, ring.previous());
             }
             let (seen, options) = ring.mask(owner);
             let inputs = ring.inputs(qkv, here.as_view());
@@ -120,22 +128,22 @@ pub(super) fn backward<T: Float>(
     dy: View<'_, T>,
     dqkv: ViewMut<'_, T>,
 ) -> Result<(), TrainError> {
-    let (ring, device) = (Ring::new(context, stream, sizes), stream.device());
-    let mut dq = device.zeros::<f32>(y.len())?;
+    let ring = Ring::new(context, stream, sizes);
+    let mut dq = ring.zeros(y.len())?;
     let mut here = ring.own(qkv)?;
     // The gradients that this rank added to last: dk, then dv.
-    let mut behind = device.zeros::<f32>(0)?;
+    let mut behind = ring.zeros(0)?;
     for step in 0..ring.ranks {
         let owner = ring.owner(step);
         let mut next = ring.room(step)?;
-        let mut added = device.zeros::<f32>(ring.len(owner))?;
-        let mut arriving = device.uninitialized::<f32>(if step > 0 { ring.len(owner) } else { 0 })?;
+        let mut added = ring.zeros(ring.len(owner))?;
+        let mut arriving = ring.uninitialized::<f32>(if step > 0 { ring.len(owner) } else { 0 })?;
         let computed = context.group.scope(|scope| {
             if step + 1 < ring.ranks {
-                scope.sendrecv(&here, ring.next(), &mut next, ring.previous());
+                scope.sendrecv(&*here, ring.next(), &mut *next, ring.previous());
             }
             if step > 0 {
-                scope.sendrecv(&behind, ring.next(), &mut arriving, ring.previous());
+                scope.sendrecv(&*behind, ring.next(), &mut *arriving, ring.previous());
             }
             let (seen, options) = ring.mask(owner);
             let inputs = ring.inputs(qkv, here.as_view());
@@ -151,8 +159,8 @@ pub(super) fn backward<T: Float>(
         (here, behind) = (next, added);
     }
     if ring.ranks > 1 {
-        let mut home = device.uninitialized(ring.len(ring.rank))?;
-        context.group.sendrecv(&behind, ring.next(), &mut home, ring.previous())?;
+        let mut home = ring.uninitialized(ring.len(ring.rank))?;
+        context.group.sendrecv(&*behind, ring.next(), &mut *home, ring.previous())?;
         behind = home;
     }
     let (row, queries, keys) = (sizes.row(), sizes.queries(), sizes.keys());

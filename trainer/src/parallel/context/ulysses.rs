@@ -9,6 +9,7 @@ use warpweft_kernels::attention::{self, Heads, Shape};
 use super::columns::{self, Columns};
 use super::{Context, Sizes};
 use crate::TrainError;
+use crate::memory::Held;
 use crate::parallel::share;
 
 /// The heads of one rank.
@@ -82,10 +83,10 @@ impl<'a> Exchange<'a> {
         row: usize,
         columns: impl Fn(usize) -> Vec<Strip>,
         width: usize,
-    ) -> Result<Vec<T>, TrainError> {
+    ) -> Result<(Vec<T>, Held), TrainError> {
         let (batch, tokens) = (self.sizes.batch, self.context.tokens);
         let each = batch * self.context.local_tokens() * width;
-        let mut sent = vec![T::from_f32(0.0); self.ranks * each];
+        let (mut sent, _sent) = self.zeros(self.ranks * each);
         for rank in 0..self.ranks {
             let (to, mut into) = (&mut sent[rank * each..][..each], 0);
             for (first, columns) in columns(rank) {
@@ -95,12 +96,13 @@ impl<'a> Exchange<'a> {
             }
         }
         let counts: Vec<usize> = (0..self.ranks).map(|rank| batch * self.context.tokens_of(rank) * width).collect();
-        let mut received = vec![T::from_f32(0.0); batch * tokens * width];
+        let (mut received, held) = self.zeros(batch * tokens * width);
         self.context.group.all_to_all_v(&sent, &vec![each; self.ranks], &mut received, &counts)?;
         // By rank, then by sequence: as it must be where there is one of either.
         if self.ranks == 1 || batch == 1 {
-            return Ok(received);
+            return Ok((received, held));
         }
+        // What was sent is as long, but for uneven parts.
         let mut whole = sent;
         whole.resize(received.len(), T::from_f32(0.0));
         let mut rest = &received[..];
@@ -112,12 +114,13 @@ impl<'a> Exchange<'a> {
                 rest = after;
             }
         }
-        Ok(whole)
+        Ok((whole, held))
     }
 
     /// From rows `[B, T, width]` of all tokens, what each rank has of this rank's tokens: rows of them, by rank.
-    fn to_tokens<T: Float>(&self, whole: &[T], width: usize) -> Result<Vec<T>, TrainError> {
+    fn to_tokens<T: Float>(&self, whole: &[T], width: usize) -> Result<(Vec<T>, Held), TrainError> {
         let (batch, tokens) = (self.sizes.batch, self.context.tokens);
+        let _sent = self.context.hold::<T>(whole.len());
         let mut sent = Vec::with_capacity(whole.len());
         for rank in 0..self.ranks {
             let there = share(tokens, self.ranks, rank);
@@ -128,9 +131,14 @@ impl<'a> Exchange<'a> {
         }
         let counts: Vec<usize> = (0..self.ranks).map(|rank| batch * self.context.tokens_of(rank) * width).collect();
         let each = batch * self.context.local_tokens() * width;
-        let mut received = vec![T::from_f32(0.0); self.ranks * each];
+        let (mut received, held) = self.zeros(self.ranks * each);
         self.context.group.all_to_all_v(&sent, &counts, &mut received, &vec![each; self.ranks])?;
-        Ok(received)
+        Ok((received, held))
+    }
+
+    /// Zeros, and their entry in the account.
+    fn zeros<T: Float>(&self, len: usize) -> (Vec<T>, Held) {
+        (vec![T::from_f32(0.0); len], self.context.hold::<T>(len))
     }
 }
 
@@ -144,12 +152,12 @@ pub(super) fn forward<T: Float>(
 ) -> Result<(), TrainError> {
     let exchange = Exchange::new(context, sizes);
     let (part, device) = (exchange.part, stream.device());
-    let rows = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), part.row())?;
+    let (rows, _rows) = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), part.row())?;
     let rows = View::from_host(device, &rows[..])?;
-    let mut out = vec![T::from_f32(0.0); sizes.batch * context.tokens * part.queries()];
+    let (mut out, _out) = exchange.zeros(sizes.batch * context.tokens * part.queries());
     let view = ViewMut::from_host(device, &mut out)?;
     attention::forward_packed(stream, exchange.shape(), sizes.options, rows, view, lse)?;
-    let received = exchange.to_tokens(&out, part.queries())?;
+    let (received, _received) = exchange.to_tokens(&out, part.queries())?;
     let (to, row) = (y.host()?, sizes.queries());
     let each = to.len() / exchange.ranks;
     for rank in 0..exchange.ranks {
@@ -170,28 +178,28 @@ pub(super) fn backward<T: Float>(
     let exchange = Exchange::new(context, sizes);
     let (part, device) = (exchange.part, stream.device());
     let (row, keys, queries) = (part.row(), part.keys(), part.queries());
-    let rows = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), row)?;
+    let (rows, _rows) = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), row)?;
     let of_queries =
         |rows: View<'_, T>| exchange.to_heads(rows.host()?, sizes.queries(), |rank| exchange.queries(rank), queries);
-    let (out, dout) = (of_queries(y)?, of_queries(dy)?);
+    let ((out, _out), (dout, _dout)) = (of_queries(y)?, of_queries(dy)?);
     let rows = View::from_host(device, &rows[..])?;
     let saved = (View::from_host(device, &out[..])?, lse, View::from_host(device, &dout[..])?);
     let tokens = sizes.batch * context.tokens;
-    let mut dq = device.zeros::<f32>(tokens * queries)?;
-    let (mut dk, mut dv) = (device.zeros::<f32>(tokens * keys)?, device.zeros::<f32>(tokens * keys)?);
+    let zeros = |len| context.entered(device.zeros::<f32>(len));
+    let (mut dq, mut dk, mut dv) = (zeros(tokens * queries)?, zeros(tokens * keys)?, zeros(tokens * keys)?);
     let of = |first| Heads { rows, row, first };
     let inputs = [of(0), of(queries), of(queries + keys)];
     let (dqs, dks, dvs) = (dq.as_view_mut(), dk.as_view_mut(), dv.as_view_mut());
     attention::backward_onto(stream, exchange.shape(), sizes.options, None, inputs, saved, dqs, dks, dvs)?;
 
-    let mut gradients = vec![0.0f32; tokens * row];
+    let (mut gradients, _gradients) = exchange.zeros::<f32>(tokens * row);
     for (from, width, first) in [(&dq, queries, 0), (&dk, keys, queries), (&dv, keys, queries + keys)] {
         let from = (from.as_view().host()?, Columns { row: width, first: 0 });
         columns::copy(from, (&mut gradients[..], Columns { row, first }), width);
     }
-    let received = exchange.to_tokens(&gradients, row)?;
+    let (received, _received) = exchange.to_tokens(&gradients, row)?;
     let each = received.len() / exchange.ranks;
-    let mut sums = vec![0.0f32; dqkv.len()];
+    let (mut sums, _sums) = exchange.zeros::<f32>(dqkv.len());
     for rank in 0..exchange.ranks {
         let (from, mut first) = (&received[rank * each..][..each], 0);
         for (into, width) in exchange.packed(rank) {
@@ -201,6 +209,6 @@ pub(super) fn backward<T: Float>(
         }
     }
     let all = Columns { row: 1, first: 0 };
-    columns::copy((&sums, all), (dqkv.host()?, all), 1);
+    columns::copy((&sums[..], all), (dqkv.host()?, all), 1);
     Ok(())
 }
