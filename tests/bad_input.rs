@@ -69,7 +69,8 @@ fn settings_that_contradict_each_other() {
     refused(&mut bare(&["--transport", "thread", "--launch", "processes"]), &["thread", "processes"]);
     refused(&mut bare(&["--steps", "many"]), &["steps", "many"]);
     refused(&mut bare(&["--model", "lama"]), &["lama", "llama"]);
-    refused(&mut bare(&["--experts", "8"]), &["experts 8", "does not exist yet"]);
+    refused(&mut bare(&["--experts", "2", "--ep", "4"]), &["experts 2 (flag)", "ep 4 (flag)", "at least 4 experts"]);
+    refused(&mut bare(&["--ep", "2"]), &["ep 2 (flag)", "experts 0 (default)", "give --experts"]);
     refused(&mut bare(&["--recompute", "full"]), &["recompute full", "does not exist yet"]);
     refused(&mut bare(&["--zero", "4"]), &["zero cannot be `4`", "0 or 1 or 2 or 3"]);
     refused(&mut bare(&["--tp", "3"]), &["heads 4", "tp 3 (flag)", "use tp 1, 2, 4"]);

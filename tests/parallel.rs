@@ -43,6 +43,38 @@ fn losses_agree_over_meshes_of_processes() {
 }
 
 #[test]
+fn mixtures_of_experts_agree_over_meshes_of_processes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (model, of) in [
+        ("llama", "--model llama --kv-heads 2 --experts 4 --expert-hidden 48 --shared-expert 32"),
+        ("gpt2", "--experts 6 --top-k 3 --expert-hidden 40 --router sigmoid --capacity 1.5"),
+    ] {
+        let one = folder.path().join(model);
+        train(&one, &format!("{of} --ranks 1"));
+        let reference = losses(&one);
+        assert!(reference[19] < reference[0] - 0.5, "{model} learns: {reference:?}");
+        for (index, flags) in [
+            "--ep 2",
+            "--dp 4 --ep 4 --micro-batch 2",
+            "--dp 2 --cp 2 --ep 4 --zero 1",
+            "--pp 2 --dp 2 --ep 2 --micro-batch 2 --schedule zb-h1 --transport tcp",
+            "--dp 2 --ep 2 --tp 2 --sp --launch threads",
+        ]
+        .into_iter()
+        .filter(|flags| model == "llama" || !flags.contains("--ep 4"))
+        .enumerate()
+        {
+            let out = folder.path().join(format!("{model}-{index}"));
+            train(&out, &format!("{of} {flags}"));
+            for (step, (one, ours)) in reference.iter().zip(losses(&out)).enumerate() {
+                let what = format!("{model} {flags}, step {}", step + 1);
+                assert!(((ours - one) / one).abs() <= 1e-5, "{what}: {ours}, one rank {one}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_state_is_one_for_every_data_layout_schedule_and_transport() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let digest = |name: &str, flags: &str| {

@@ -6,16 +6,23 @@ use warpweft_device::Stream;
 use warpweft_kernels::matmul::{self, Epilogue};
 
 use crate::TrainError;
-use crate::model::{Model, ModelShape};
+use crate::model::{Model, ModelShape, MoeShape};
 
 /// FLOPs of a training step per token of a sequence of `tokens`: 6N + 12 L T C, N being the parameters without the
 /// embedding tables (a tied output projection is one), attention counted without its causal half (Chowdhery et al.
-/// 2022, appendix B).
+/// 2022, appendix B). Of experts, N has those that a token goes to.
 pub fn per_token(model: &Model, tokens: usize) -> f64 {
     let ModelShape { layers, channels, .. } = *model.shape();
     let embeddings: usize = model.embedding_tables().map(|id| model.table().get(id).elements()).sum();
-    let parameters = model.table().elements() - embeddings;
+    let parameters = model.table().elements() - embeddings - idle(model);
     6.0 * parameters as f64 + 12.0 * layers as f64 * tokens as f64 * channels as f64
+}
+
+/// Parameters of the experts that a token does not go to.
+fn idle(model: &Model) -> usize {
+    let Some(MoeShape { experts, top_k, .. }) = model.shape().moe else { return 0 };
+    let of_experts = model.table().parameters().iter().filter(|parameter| parameter.is_of_experts());
+    of_experts.map(|parameter| parameter.elements() / experts * (experts - top_k)).sum()
 }
 
 /// FLOPs a second of this device's own f32 matrix product: the best of a few of 1024 x 512 x 512, which fit its caches.
@@ -52,6 +59,17 @@ mod tests {
         // Per block 12 C² weights and 13 C biases and norm weights; the last norm has 2 C.
         let parameters = 2 * (12 * 16 * 16 + 13 * 16) + 2 * 16;
         assert_eq!(per_token(&model, 8), (6 * parameters + 12 * 2 * 8 * 16) as f64);
+        Ok(())
+    }
+
+    #[test]
+    fn experts_count_for_the_tokens_that_go_to_them() -> Result<(), TrainError> {
+        let dense = ModelShape { hidden: 24, ..ModelShape::llama(2, 16, 2, 2, 8, 11) };
+        let moe = ModelShape { moe: Some(MoeShape::new(8, 2, 10)), ..dense };
+        let [dense, moe] = [dense, moe].map(|shape| Model::new(shape, Spread::alone(&shape)));
+        let more = per_token(&moe?, 8) - per_token(&dense?, 8);
+        // Per block a router of 8 x 16, and of each of two experts 3 matrices of 10 x 16.
+        assert_eq!(more, (6 * 2 * (8 * 16 + 2 * 3 * 10 * 16)) as f64);
         Ok(())
     }
 }

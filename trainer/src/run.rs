@@ -11,9 +11,9 @@ use warpweft_comm::{Communicator, Op};
 use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 
 use crate::checkpoint::{Checkpoint, Saver, run_folder};
-use crate::config::{Config, Family};
+use crate::config::Config;
 use crate::data::{DataError, Dataset};
-use crate::model::{ModelShape, Spread};
+use crate::model::Spread;
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
@@ -65,15 +65,6 @@ pub fn run(
         communicator.abort(&error.to_string());
     }
     result
-}
-
-/// The model that a configuration asks for.
-pub fn model_shape(config: &Config) -> ModelShape {
-    let Config { layers, channels, heads, kv_heads, context, vocab, .. } = *config;
-    match config.model {
-        Family::Gpt2 => ModelShape { kv_heads, ..ModelShape::gpt2(layers, channels, heads, context, vocab) },
-        Family::Llama => ModelShape::llama(layers, channels, heads, kv_heads, context, vocab),
-    }
 }
 
 /// A run in progress on one rank.
@@ -134,7 +125,7 @@ impl<'a, T: Float> Run<'a, T> {
             chunks: config.chunks,
             ..Recipe::new(tokens, batch)
         };
-        let shape = model_shape(config);
+        let shape = config.shape();
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
         let mut trainer = Trainer::new(shape, recipe, &device, mesh)?;
@@ -181,10 +172,18 @@ impl<'a, T: Float> Run<'a, T> {
         let bytes = self.trainer.account.current();
         let classes = crate::memory::Class::ALL.map(|class| (class.name(), bytes.of(class)));
         let table = self.trainer.model.table();
+        let without = match config.moe {
+            Some(moe) => format!(
+                "embeddings and the {} of {} experts that a token does not go to",
+                moe.experts - moe.top_k,
+                moe.experts
+            ),
+            None => "embeddings".into(),
+        };
         let text = format!(
             "{} parameters ({}), {} training tokens, {} held-out sequences\n\
              {} ranks with {} threads each, {} sequences of {} tokens a step; gradients are summed in f32\n\
-             {:.3} MFLOP a token (6N + 12LTC, N without embeddings); MFU is of {:.1} GFLOP/s, this job's own f32 GEMM\n\
+             {:.3} MFLOP a token (6N + 12LTC, N without {}); MFU is of {:.1} GFLOP/s, this job's own f32 GEMM\n\
              memory of rank 0:\n{}",
             table.elements(),
             config.dtype.name(),
@@ -195,6 +194,7 @@ impl<'a, T: Float> Run<'a, T> {
             config.batch,
             config.context,
             self.flops.0 / 1e6,
+            without,
             self.flops.1 / 1e9,
             memory_table(&classes),
         );
@@ -307,7 +307,8 @@ impl<'a, T: Float> Run<'a, T> {
         let state = if self.config.exact { Some(self.trainer.state_sha256()?) } else { None };
         // Where ranks have parts of the model or its tokens, all draw, and all draw the same.
         let Config { sizes, zero, sample, .. } = *self.config;
-        let draws = sample > 0 && (self.reporter.is_some() || sizes.ranks() > sizes.dp || zero.stage == 3);
+        let draws =
+            sample > 0 && (self.reporter.is_some() || sizes.ranks() > sizes.dp || sizes.ep > 1 || zero.stage == 3);
         let text = match draws {
             true => Some(draw(&mut self.trainer, self.config, self.data.is_bytes())?),
             false => None,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use warpweft_comm::Communicator;
 use warpweft_trainer::checkpoint::{Saver, Snapshot};
 use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin, Status};
+use warpweft_trainer::model::MoeShape;
 use warpweft_trainer::parallel::context::Method;
 
 fn pairs(text: &str) -> Vec<(String, String)> {
@@ -72,7 +73,7 @@ fn the_help_states_the_defaults_that_are_used() {
             toml::Value::Boolean(switch) => flag.default.parse() == Ok(*switch),
             _ => false,
         };
-        let worded = ["kv-heads", "warmup", "ranks"].contains(&flag.name);
+        let worded = ["kv-heads", "warmup", "ranks", "expert-hidden"].contains(&flag.name);
         assert!(same || worded, "{}: help says {}, and {value} is used", flag.name, flag.default);
     }
     assert_eq!(config.warmup, (config.steps / 10).min(50));
@@ -234,8 +235,49 @@ fn the_axes_multiply_to_the_ranks() {
 }
 
 #[test]
+fn experts_are_a_mixture_of_the_sizes_asked_for() {
+    let moe = |text: &str| flags(text).map(|config| (config.shape().moe.expect("experts"), config.shape().hidden));
+    let usual = MoeShape { balance: 0.01, ..MoeShape::new(8, 2, 512) };
+    assert_eq!(moe("experts 8").unwrap(), (usual, 0));
+    assert_eq!(moe("model llama experts 8").unwrap().0.hidden, 384, "as wide as the MLP of a dense model");
+    let text = "experts 4 top-k 1 expert-hidden 48 shared-expert 96 router sigmoid capacity 1.25 aux-loss 0";
+    let sigmoid = MoeShape { sigmoid: true, capacity: Some(1.25), ..MoeShape::new(4, 1, 48) };
+    assert_eq!(moe(text).unwrap(), (sigmoid, 96));
+    let config = flags(text).unwrap();
+    assert_eq!(with_file(&config.to_toml(), "").unwrap().shape(), config.shape());
+    let dense = flags("experts 0").unwrap().shape();
+    assert_eq!((dense.moe, dense.hidden), (None, 512));
+}
+
+#[test]
+fn experts_are_shared_out_inside_the_data_and_context_ranks() {
+    let sizes = |text| flags(text).map(|config| (config.ranks, config.sizes.dp, config.sizes.ep)).unwrap();
+    assert_eq!(sizes("experts 4 ep 2 ranks 4"), (4, 4, 2));
+    assert_eq!(sizes("experts 4 ep 3"), (3, 3, 3), "as many ranks as they need");
+    assert_eq!(sizes("experts 4 ep 4 cp 2"), (4, 2, 4));
+    says(
+        flags("experts 8 ep 3 ranks 4"),
+        &["ep 3 (flag) does not divide dp 4 x cp 1 = 4 data ranks", "use ep 1, 2, 4"],
+    );
+    says(flags("ep 2"), &["ep 2 (flag) shares out experts, and experts 0 (default)", "give --experts"]);
+    says(
+        flags("experts 3 ep 4 ranks 4"),
+        &["experts 3 (flag) leave ranks without one at ep 4 (flag)", "use ep 1, 2, or at least 4 experts"],
+    );
+    says(flags("experts 2 top-k 3"), &["top-k 3 (flag) is more than experts 2 (flag)", "at most 2"]);
+    says(flags("experts 1"), &["top-k 2 (default) is more than experts 1 (flag)", "at most 1"]);
+    for of_experts in ["top-k 1", "router sigmoid", "capacity 1", "aux-loss 0", "shared-expert 8"] {
+        says(flags(of_experts), &[of_experts, "(flag)", "experts is 0 (default)", "give --experts"]);
+    }
+    says(flags("experts 4 router sigmod"), &["router", "did you mean `sigmoid`?"]);
+    says(flags("experts 4 capacity -1"), &["capacity", "`-1`", "a finite number from 0"]);
+    says(flags("experts 4 expert-hidden 0"), &["expert-hidden", "`0`", "a whole number from 1"]);
+    says(flags("expert 4"), &["did you mean `experts`?"]);
+}
+
+#[test]
 fn later_parallelisms_are_refused_by_name() {
-    for text in ["ep 2", "recompute full", "experts 8", "top-k 2", "device cuda", "device software"] {
+    for text in ["recompute full", "device cuda", "device software"] {
         let name = text.split(' ').next().unwrap();
         says(flags(text), &[text, "(flag)", "does not exist yet", "leave it out"]);
         if let Some(Flag { status: Status::Later(Some(neutral)), .. }) = Flag::find(name) {

@@ -125,7 +125,7 @@ fn capacity_drops_the_same_wherever_the_tokens_of_a_sequence_are() {
 
 #[test]
 fn the_auxiliary_gradient_is_proportional_to_its_factor() {
-    let gradient = |balance: f32| -> Vec<f64> {
+    let gradient = |balance: f64| -> Vec<f64> {
         let shape = llama(MoeShape { balance, ..MoeShape::new(4, 2, 8) });
         let device = Device::cpu_with_threads(1).expect("a thread");
         let mesh = Mesh::alone().expect("a mesh of one");
@@ -150,7 +150,7 @@ fn sizes_that_make_no_mixture_are_refused() {
     assert_eq!(llama(MoeShape::new(2, 3, 8)).check(), Err(ShapeError::TopK { top_k: 3, experts: 2 }));
     assert!(matches!(llama(MoeShape::new(0, 0, 8)).check(), Err(ShapeError::Zero { what: "experts" })));
     assert!(matches!(llama(MoeShape::new(2, 1, 0)).check(), Err(ShapeError::Zero { .. })));
-    for balance in [-1.0, f32::NAN, f32::INFINITY] {
+    for balance in [-1.0, f64::NAN, f64::INFINITY] {
         assert!(llama(MoeShape { balance, ..MoeShape::new(2, 1, 8) }).check().is_err());
     }
     assert!(llama(MoeShape { capacity: Some(0.0), ..MoeShape::new(2, 1, 8) }).check().is_err());

@@ -1,6 +1,6 @@
 //! Checks between settings. Each finds one contradiction and says it in one sentence.
 
-use super::{Config, ConfigError, Family, Origin};
+use super::{Config, ConfigError, Family, Origin, experts};
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 
@@ -9,16 +9,17 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     tensor(config)?;
     context(config)?;
     shards(config)?;
+    experts::check(config)?;
     batch(config)?;
     schedule(config)
 }
 
 /// `name value (origin)`, as every message gives a setting.
-fn named(config: &Config, name: &str, value: impl std::fmt::Display) -> String {
+pub(super) fn named(config: &Config, name: &str, value: impl std::fmt::Display) -> String {
     format!("{name} {value} ({})", config.origin(name))
 }
 
-fn contradiction<T>(what: String, fix: String) -> Result<T, ConfigError> {
+pub(super) fn contradiction<T>(what: String, fix: String) -> Result<T, ConfigError> {
     Err(ConfigError::Contradiction { what, fix })
 }
 

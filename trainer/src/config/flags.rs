@@ -92,6 +92,20 @@ pub static FLAGS: &[Flag] = &[
     flag("channels", "N", "Channels of the residual stream", "128"),
     flag("heads", "N", "Query heads of each attention", "4"),
     flag("kv-heads", "N", "Key and value heads of each attention", "as heads"),
+    flag("experts", "N", "Experts of a layer; 0 is a dense model", "0"),
+    flag("top-k", "N", "Experts that a token goes to", "2"),
+    flag("expert-hidden", "N", "Width inside an expert", "as the MLP of a dense model"),
+    flag("shared-expert", "N", "Width of an expert that every token goes through besides; 0 is none", "0"),
+    choice("router", &["softmax", "sigmoid"], "What the router makes scores with", "softmax"),
+    flag("capacity", "X", "Times its even share of a sequence that an expert takes at most; 0 drops no token", "0"),
+    flag("aux-loss", "X", "Weight of the loss that keeps experts evenly used; it is not in the loss reported", "0.01"),
+    flag(
+        "bias-rate",
+        "X",
+        "Step of the router's biases, which keep experts evenly used without a loss; 0 has none",
+        "0",
+    )
+    .later(Some("0")),
     flag("context", "N", "Tokens of a sequence", "64"),
     flag("vocab", "N", "Entries of the vocabulary; text is bytes, so 256", "256"),
     flag("steps", "N", "Optimizer steps of the whole run", "500").free(),
@@ -119,7 +133,13 @@ pub static FLAGS: &[Flag] = &[
     choice("cp-method", &["ring", "ulysses"], "Keys and values go round, or tokens are exchanged for heads", "ring")
         .free(),
     flag("tp", "N", "Tensor parallel ranks: each has heads and columns of its own", "1").free(),
-    flag("ep", "N", "Expert parallel ranks", "1").later(Some("1")),
+    flag(
+        "ep",
+        "N",
+        "Expert parallel ranks, neighbours among the data and context parallel ones: each has experts of its own",
+        "1",
+    )
+    .free(),
     choice(
         "zero",
         &["0", "1", "2", "3"],
@@ -141,8 +161,6 @@ pub static FLAGS: &[Flag] = &[
     flag("chunks", "N", "Model chunks of a pipeline stage", "what the schedule needs; 2 where it is interleaved")
         .free(),
     flag("recompute", "NAME", "Activations computed again in the backward pass", "none").later(Some("none")),
-    flag("experts", "N", "Experts of a layer; 0 is a dense model", "0").later(Some("0")),
-    flag("top-k", "N", "Experts that a token goes to", "1").later(Some("1")),
     flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
     flag("exact", "", "Bit-equal numbers for any number of data parallel ranks and micro-batches", "false").switch(),
 ];

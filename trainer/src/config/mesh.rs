@@ -58,7 +58,8 @@ pub(super) fn sizes(values: &mut Values, launched: Option<&Launched>) -> Result<
             return Err(ConfigError::Contradiction { what, fix });
         }
         (Some(world), None) => sizes(world / others),
-        (None, None) if others > 1 => sizes(1),
+        // As few as the experts can be shared out over.
+        (None, None) if others > 1 || ep > 1 => sizes((1..=ep).find(|dp| (dp * cp).is_multiple_of(ep)).unwrap_or(ep)),
         (None, None) => sizes(USUAL_RANKS),
     };
     if !(sizes.dp * cp).is_multiple_of(ep) {

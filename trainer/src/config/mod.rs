@@ -2,6 +2,7 @@
 
 mod checks;
 mod error;
+mod experts;
 mod flags;
 mod mesh;
 mod resolve;
@@ -16,6 +17,7 @@ use warpweft_device::DType;
 use warpweft_schedule::Name;
 
 use crate::data::Blend;
+use crate::model::{ModelShape, MoeShape};
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 use crate::parallel::zero::Zero;
@@ -32,6 +34,17 @@ pub enum Family {
     Gpt2,
     /// Rotary positions, RMSNorm, SwiGLU, grouped queries, no biases.
     Llama,
+}
+
+impl Family {
+    /// A model of the family without experts.
+    fn dense(self, layers: usize, channels: usize, heads: [usize; 2], context: usize, vocab: usize) -> ModelShape {
+        let [heads, kv_heads] = heads;
+        match self {
+            Self::Gpt2 => ModelShape { kv_heads, ..ModelShape::gpt2(layers, channels, heads, context, vocab) },
+            Self::Llama => ModelShape::llama(layers, channels, heads, kv_heads, context, vocab),
+        }
+    }
 }
 
 /// What a rank that is started here is.
@@ -62,6 +75,10 @@ pub struct Config {
     pub heads: usize,
     /// Key and value heads, a divisor of `heads`.
     pub kv_heads: usize,
+    /// The experts of every layer, where there are some.
+    pub moe: Option<MoeShape>,
+    /// Width of the expert that all tokens share besides; 0 where there is none.
+    pub shared_expert: usize,
     /// Tokens of a sequence.
     pub context: usize,
     /// Entries of the vocabulary.
@@ -127,6 +144,13 @@ impl Config {
     /// Where the value of a setting came from, for messages.
     pub fn origin(&self, name: &str) -> Origin {
         self.origins.get(name).cloned().unwrap_or(Origin::Default)
+    }
+
+    /// The sizes of the model.
+    pub fn shape(&self) -> ModelShape {
+        let Self { layers, channels, heads, kv_heads, context, vocab, moe, .. } = *self;
+        let dense = self.model.dense(layers, channels, [heads, kv_heads], context, vocab);
+        ModelShape { moe, hidden: if moe.is_some() { self.shared_expert } else { dense.hidden }, ..dense }
     }
 
     /// Channels of one head.

@@ -9,7 +9,7 @@ use warpweft_schedule::Name;
 use super::error::{ConfigError, Origin};
 use super::flags::{FLAGS, Flag, Status};
 use super::values::{self, Values};
-use super::{Config, Family, Launch, checks, mesh};
+use super::{Config, Family, Launch, checks, experts, mesh};
 use crate::checkpoint;
 use crate::data::Blend;
 use crate::parallel::context::Method;
@@ -108,6 +108,9 @@ impl Config {
         ] {
             put(name, whole(n as u64));
         }
+        for (name, value) in self.moe.iter().flat_map(|moe| experts::table(moe, self.shared_expert)) {
+            put(name, value);
+        }
         for (name, n) in [
             ("steps", self.steps),
             ("warmup", self.warmup),
@@ -193,16 +196,16 @@ fn same(given: &str, stored: &str) -> bool {
 }
 
 /// A size: a whole number from 1, small enough that products of a few of them are caught before they overflow.
-fn size(values: &Values, name: &'static str, default: usize) -> Result<usize, ConfigError> {
+pub(super) fn size(values: &Values, name: &'static str, default: usize) -> Result<usize, ConfigError> {
     let wants = "a whole number from 1 to 2147483647";
     Ok(values.parse(name, wants, |n| (1..=i32::MAX as usize).contains(n))?.unwrap_or(default))
 }
 
-fn whole(values: &Values, name: &'static str, default: u64) -> Result<u64, ConfigError> {
+pub(super) fn whole(values: &Values, name: &'static str, default: u64) -> Result<u64, ConfigError> {
     Ok(values.parse(name, "a whole number from 0", |_| true)?.unwrap_or(default))
 }
 
-fn real(values: &Values, name: &'static str, default: f64) -> Result<f64, ConfigError> {
+pub(super) fn real(values: &Values, name: &'static str, default: f64) -> Result<f64, ConfigError> {
     Ok(values.parse(name, "a finite number from 0", |x: &f64| x.is_finite() && *x >= 0.0)?.unwrap_or(default))
 }
 
@@ -227,18 +230,22 @@ fn data(values: &Values) -> Result<Option<Blend>, ConfigError> {
 
 fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes) -> Result<Config, ConfigError> {
     let steps = whole(values, "steps", 500)?;
-    let heads = size(values, "heads", 4)?;
+    let model = if values.choice("model")? == Some("llama") { Family::Llama } else { Family::Gpt2 };
+    let (channels, heads) = (size(values, "channels", 128)?, size(values, "heads", 4)?);
+    let experts = experts::read(values, model.dense(1, channels, [1, 1], 1, 1).hidden)?;
     let data = data(values)?;
     let optional = |name| Ok::<_, ConfigError>(values.get(name).is_some().then_some(size(values, name, 1)?));
     Ok(Config {
         data,
         out: path(values, "out")?.unwrap_or("out".into()),
         resume,
-        model: if values.choice("model")? == Some("llama") { Family::Llama } else { Family::Gpt2 },
+        model,
         layers: size(values, "layers", 4)?,
-        channels: size(values, "channels", 128)?,
+        channels,
         heads,
         kv_heads: size(values, "kv-heads", heads)?,
+        moe: experts.map(|(moe, _)| moe),
+        shared_expert: experts.map_or(0, |(_, shared)| shared),
         context: size(values, "context", 64)?,
         vocab: size(values, "vocab", 256)?,
         steps,

@@ -152,7 +152,7 @@ impl Moe {
             return Ok(None);
         }
         let (of, scores) = (self.sequences(pass), kept.scores.as_view());
-        let factor = self.of.balance * scale * of.tokens as f32;
+        let factor = self.of.balance as f32 * scale * of.tokens as f32;
         let mut dscores = pass.stream.device().uninitialized(scores.len())?;
         let (score, sums, d) = (self.options().score, kept.sums.as_view(), dscores.as_view_mut());
         balance::backward(pass.stream, of, score, factor, scores, sums, d)?;
@@ -174,7 +174,7 @@ impl Moe {
         let Some(capacity) = self.of.capacity else { return Ok(None) };
         let (top_k, device, of) = (self.of.top_k, pass.stream.device(), self.sequences(pass));
         let even = top_k as f64 * of.tokens as f64 / self.of.experts as f64;
-        let capacity = (f64::from(capacity) * even).ceil() as usize;
+        let capacity = (capacity * even).ceil() as usize;
         let own = experts.host()?;
         let whole = match pass.mesh.sequence() {
             Some(context) => context.whole(pass.batch, top_k, own)?,

@@ -54,11 +54,15 @@ pub struct MoeShape {
     pub normalize: bool,
     /// What the auxiliary loss of a sequence and layer, 1 where experts are evenly used, is multiplied by; each sequence
     /// weighs as much as its tokens do in the mean loss. It is in the gradients and not in the reported loss.
-    pub balance: f32,
+    pub balance: f64,
+    /// How far the bias that is added to an expert's score, for the choice alone, moves after each step: up where the step used
+    /// the expert less than the mean, else down. 0: there is none.
+    #[serde(default)]
+    pub bias_rate: f64,
     /// How many times its even share of a sequence's assignments, K T / E, an expert takes at most, rounded up; what is over
     /// goes nowhere. `None`: nothing is dropped.
     #[serde(default)]
-    pub capacity: Option<f32>,
+    pub capacity: Option<f64>,
 }
 
 /// A shape that [`ModelShape::check`] passes has numbers here, equal to themselves.
@@ -67,7 +71,21 @@ impl Eq for MoeShape {}
 impl MoeShape {
     /// Softmax scores, weights that add up to 1, no auxiliary loss, dropless.
     pub const fn new(experts: usize, top_k: usize, hidden: usize) -> Self {
-        Self { experts, top_k, hidden, sigmoid: false, normalize: true, balance: 0.0, capacity: None }
+        Self { experts, top_k, hidden, sigmoid: false, normalize: true, balance: 0.0, bias_rate: 0.0, capacity: None }
+    }
+
+    /// Checks that the factors are numbers of their ranges.
+    fn check_factors(&self) -> Result<(), ShapeError> {
+        let least = |least: f64| move |factor: &f64| !(*factor >= least && factor.is_finite());
+        let of = |what, factor: f64, allowed| Err(ShapeError::Factor { what, value: factor.to_string(), allowed });
+        let factors = [("the weight of the auxiliary loss", self.balance), ("the step of the biases", self.bias_rate)];
+        if let Some((what, factor)) = factors.into_iter().find(|(_, factor)| least(0.0)(factor)) {
+            return of(what, factor, "of at least 0");
+        }
+        match self.capacity.filter(least(f64::MIN_POSITIVE)) {
+            Some(capacity) => of("the capacity of an expert", capacity, "above 0"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -132,17 +150,15 @@ pub enum ShapeError {
         /// Experts there are.
         experts: usize,
     },
-    /// A factor of the capacity that is no number, or leaves nothing.
-    #[error("an expert takes at most {capacity} times its even share; use a number above 0")]
-    Capacity {
+    /// A factor of a mixture that is no number, or outside its range.
+    #[error("{what} is {value}; use a number {allowed}")]
+    Factor {
         /// The factor.
-        capacity: String,
-    },
-    /// A factor of the auxiliary loss that is no number, or rewards what it should punish.
-    #[error("the auxiliary loss is multiplied by {balance}; use a number of at least 0")]
-    Balance {
-        /// The factor.
-        balance: String,
+        what: &'static str,
+        /// What was given.
+        value: String,
+        /// What would do.
+        allowed: &'static str,
     },
     /// More elements than an address space has.
     #[error(
@@ -195,13 +211,8 @@ impl ModelShape {
         if let Some(MoeShape { top_k, experts, .. }) = self.moe.filter(|moe| moe.top_k > moe.experts) {
             return Err(ShapeError::TopK { top_k, experts });
         }
-        if let Some(MoeShape { balance, .. }) = self.moe.filter(|moe| !(moe.balance >= 0.0 && moe.balance.is_finite()))
-        {
-            return Err(ShapeError::Balance { balance: balance.to_string() });
-        }
-        let capacity = self.moe.and_then(|moe| moe.capacity);
-        if let Some(capacity) = capacity.filter(|capacity| !(*capacity > 0.0 && capacity.is_finite())) {
-            return Err(ShapeError::Capacity { capacity: capacity.to_string() });
+        if let Some(moe) = self.moe {
+            moe.check_factors()?;
         }
         divides("channels", self.channels, "heads", self.heads)?;
         divides("heads", self.heads, "kv-heads", self.kv_heads)?;

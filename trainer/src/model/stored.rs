@@ -39,7 +39,8 @@ fn split(parameter: &Parameter, packed: &str, parts: &[(&str, usize)]) -> Vec<Wh
 pub fn wholes(model: &Model) -> Vec<Whole> {
     let shape = model.shape();
     let mut all: Vec<Whole> = Vec::new();
-    for (_, parameter) in model.table().iter() {
+    // A shared expert of no width is no tensor there.
+    for parameter in model.table().parameters().iter().filter(|parameter| parameter.elements() > 0) {
         let rows = parameter.shape()[0];
         let values = shape.kv_heads * shape.head_size();
         let name = parameter.name();

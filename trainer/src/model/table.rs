@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::model::portion::Portion;
-use crate::parallel::layout::{Axes, Axis, Layout};
+use crate::parallel::layout::{Axes, Axis, Layout, Placement};
 
 /// A parameter: its index in the [`Table`], in order of first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,6 +110,11 @@ impl Parameter {
     /// Whether AdamW decays it: matrices are, vectors (biases and norms) are not.
     pub fn decays(&self) -> bool {
         self.entry.shape.len() > 1
+    }
+
+    /// Whether it is a stack of experts, which a token goes to some of.
+    pub fn is_of_experts(&self) -> bool {
+        self.entry.layout.over(Axis::Ep) != Placement::Replicated
     }
 
     /// Whether two opposite stages of the pipeline hold it, each of which sees a part of its uses.
