@@ -71,7 +71,7 @@ fn settings_that_contradict_each_other() {
     refused(&mut bare(&["--model", "lama"]), &["lama", "llama"]);
     refused(&mut bare(&["--experts", "2", "--ep", "4"]), &["experts 2 (flag)", "ep 4 (flag)", "at least 4 experts"]);
     refused(&mut bare(&["--ep", "2"]), &["ep 2 (flag)", "experts 0 (default)", "give --experts"]);
-    refused(&mut bare(&["--recompute", "full"]), &["recompute full", "does not exist yet"]);
+    refused(&mut bare(&["--recompute", "ful"]), &["recompute cannot be `ful`", "did you mean `full`?"]);
     refused(&mut bare(&["--zero", "4"]), &["zero cannot be `4`", "0 or 1 or 2 or 3"]);
     refused(&mut bare(&["--tp", "3"]), &["heads 4", "tp 3 (flag)", "use tp 1, 2, 4"]);
     refused(&mut bare(&["--pp", "8"]), &["4 layers do not fill pp 8"]);

@@ -442,6 +442,33 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place() {
     check::<bf16>();
 }
 
+fn activate<T: Float>(on: &On, shape: Shape, activation: Activation, pre: &[T]) -> Vec<T> {
+    let (pre, mut y) = (on.up(pre), on.garbage(shape.m * activation.outputs(shape.n)));
+    matmul::activate(&on.stream, shape, activation, pre.as_view(), y.as_view_mut()).unwrap();
+    on.down(&y)
+}
+
+#[test]
+fn an_activation_by_itself_gives_the_bits_of_an_epilogue() {
+    for sizes in [(1, 2, 3), (147, 70, 300), (33, 1200, 40), (1030, 34, 20), (0, 4, 4), (4, 0, 4)] {
+        let case = Case::<f32>::new(sizes, normal);
+        for activation in ACTIVATIONS.into_iter().filter(|activation| *activation != Activation::None) {
+            for threads in [1, 3] {
+                let on = On::threads(threads);
+                let (y, pre) = case.forward(&on, With { bias: true, activation, pre: true, residual: false });
+                assert_eq!(activate(&on, case.shape, activation, &pre), y, "{activation:?} {sizes:?}");
+            }
+            // In a narrower type those of the rounded argument, rounded once.
+            let on = On::threads(1);
+            let rounded: Vec<bf16> = case.dy.iter().map(|pre| bf16::from_f32(*pre)).collect();
+            let wide: Vec<f32> = rounded.iter().map(|pre| pre.to_f32()).collect();
+            let expected: Vec<bf16> =
+                activate(&on, case.shape, activation, &wide).iter().map(|y| bf16::from_f32(*y)).collect();
+            assert_eq!(activate(&on, case.shape, activation, &rounded), expected, "{activation:?} {sizes:?}");
+        }
+    }
+}
+
 #[test]
 fn threads_change_no_bit() {
     fn check<T: Float>() {

@@ -111,6 +111,9 @@ pub enum TrainError {
         /// The unit's number.
         unit: usize,
     },
+    /// A backward pass over a block whose activations are neither kept nor can be computed again.
+    #[error("a block has no memory for its activations: no pass went forward, or more wait than the schedule holds")]
+    NoRoom,
     /// As many values as a unit does not have.
     #[error("{given} values for unit {unit} of the parameters, which has {elements} elements on this rank")]
     Values {

@@ -6,7 +6,7 @@ use warpweft_device::{DType, DeviceError};
 use warpweft_schedule::{Costs, Name, Schedule as Passes};
 
 use crate::TrainError;
-use crate::model::{ModelShape, Room, ShapeError};
+use crate::model::{ModelShape, Recompute, Room, ShapeError};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::context::Method;
 use crate::parallel::mesh::{Mesh, Sizes};
@@ -42,6 +42,8 @@ pub struct Recipe {
     pub pipeline: Name,
     /// Pieces of the model on a stage, where the schedule leaves a choice.
     pub chunks: Option<usize>,
+    /// What of the activations is computed again in backward passes; the numbers do not depend on it.
+    pub recompute: Recompute,
 }
 
 impl Recipe {
@@ -61,6 +63,7 @@ impl Recipe {
             exact: false,
             pipeline: Name::OneForwardOneBackward,
             chunks: None,
+            recompute: Recompute::None,
         }
     }
 

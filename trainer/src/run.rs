@@ -123,6 +123,7 @@ impl<'a, T: Float> Run<'a, T> {
             micro_batch,
             pipeline: config.schedule,
             chunks: config.chunks,
+            recompute: config.recompute,
             ..Recipe::new(tokens, batch)
         };
         let shape = config.shape();

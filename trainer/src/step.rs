@@ -116,7 +116,7 @@ impl<T: Float> Trainer<T> {
         }
         let master = size_of::<T>() < size_of::<f32>();
         let mut optimizer = Optimizer::new(table, &sharding, recipe.adamw, master, &mut allocator)?;
-        let pipeline = Pipeline::new(&passes, (&model, &mesh, room), &mut allocator)?;
+        let pipeline = Pipeline::new(&passes, (&model, &mesh, room), recipe.recompute, &mut allocator)?;
         for (unit, values) in initial_units(table, recipe.seed) {
             optimizer.set_unit(&stream, unit, &values, &mut weights)?;
         }

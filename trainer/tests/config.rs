@@ -277,7 +277,7 @@ fn experts_are_shared_out_inside_the_data_and_context_ranks() {
 
 #[test]
 fn later_parallelisms_are_refused_by_name() {
-    for text in ["recompute full", "device cuda", "device software"] {
+    for text in ["device cuda", "device software"] {
         let name = text.split(' ').next().unwrap();
         says(flags(text), &[text, "(flag)", "does not exist yet", "leave it out"]);
         if let Some(Flag { status: Status::Later(Some(neutral)), .. }) = Flag::find(name) {

@@ -9,7 +9,7 @@ use training::{ONE_RANK, Training};
 use warpweft_device::{DType, Float, bf16};
 use warpweft_schedule::Name;
 use warpweft_trainer::memory::{Bytes, Class, predict};
-use warpweft_trainer::model::{ModelShape, MoeShape};
+use warpweft_trainer::model::{ModelShape, MoeShape, Recompute};
 use warpweft_trainer::parallel::context::Method;
 use warpweft_trainer::parallel::mesh::Sizes;
 use warpweft_trainer::parallel::zero::Zero;
@@ -95,6 +95,19 @@ fn stages_of_every_schedule() {
         check::<bf16>(Training { pipeline, micro_batch: 1, ..llama() }, [2, 2, 1, 1, 1], &PREDICTED);
         if !matches!(name, Name::Interleaved | Name::ZbV) {
             check::<f32>(Training { pipeline, micro_batch: 1, ..gpt2() }, [1, 4, 1, 1, 1], &PREDICTED);
+        }
+    }
+}
+
+#[test]
+fn what_is_computed_again() {
+    for recompute in [Recompute::Selective, Recompute::Full] {
+        check::<f32>(Training { recompute, ..gpt2() }, [2, 1, 1, 1, 1], &PREDICTED);
+        let training = Training { recompute, sequence_parallel: true, ..llama() };
+        check::<bf16>(training, [1, 1, 2, 2, 1], &PREDICTED);
+        for name in [Name::OneForwardOneBackward, Name::Interleaved, Name::ZbH1, Name::ZbV, Name::DualPipe] {
+            let training = Training { recompute, pipeline: (name, None), zero: Zero::stage(3), ..gpt2() };
+            check::<f32>(Training { micro_batch: 1, ..training }, [2, 2, 1, 1, 1], &PREDICTED);
         }
     }
 }

@@ -1,8 +1,13 @@
-//! The activations and their derivatives in f32, for loops that vectorise.
+//! The activations and their derivatives in f32, for loops that vectorise, and the activations by themselves.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
+use warpweft_device::{CpuPool, Float};
+
+use super::{Activation, LEAST_ELEMENTS, Shape};
 use crate::elementary::{clamp, erf, exp, sigmoid};
+use crate::rows;
+use crate::simd::vectorised;
 
 /// 2 sqrt(2/pi): twice the factor of the tanh form, because (1 + tanh u) / 2 is the logistic function of 2u.
 const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
@@ -65,4 +70,41 @@ pub(super) fn swiglu_gradients(gate: f32, up: f32, dy: f32) -> (f32, f32) {
     let s = sigmoid(gate);
     let derivative = s * gate.mul_add(1.0 - s, 1.0);
     (dy * up * derivative, dy * (gate * s))
+}
+
+/// y = activation(pre), row by row: the bits that a product's epilogue gives for the same argument.
+pub(super) fn forward<T: Float>(pool: &CpuPool, shape: Shape, activation: Activation, pre: &[T], y: &mut [T]) {
+    let Shape { m, n, .. } = shape;
+    if m == 0 || n == 0 {
+        return;
+    }
+    let outputs = activation.outputs(n);
+    let block = rows::block(m, pool, 2, LEAST_ELEMENTS.div_ceil(n));
+    pool.for_each(pre.chunks(block * n).zip(y.chunks_mut(block * outputs)).collect(), |(pre, y)| {
+        vectorised(
+            #[inline(always)]
+            || match activation {
+                Activation::None => y.copy_from_slice(pre),
+                Activation::GeluTanh => each(pre, y, gelu_tanh),
+                Activation::GeluErf => each(pre, y, gelu_erf),
+                Activation::Relu => each(pre, y, relu),
+                Activation::SwiGlu => {
+                    for (pre, y) in pre.chunks_exact(n).zip(y.chunks_exact_mut(outputs)) {
+                        let (gate, up) = pre.split_at(outputs);
+                        for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                            *y = T::from_f32(swiglu(gate.to_f32(), up.to_f32()));
+                        }
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// y = function(pre).
+#[inline(always)]
+fn each<T: Float>(pre: &[T], y: &mut [T], function: impl Fn(f32) -> f32) {
+    for (y, pre) in y.iter_mut().zip(pre) {
+        *y = T::from_f32(function(pre.to_f32()));
+    }
 }

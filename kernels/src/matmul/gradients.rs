@@ -4,7 +4,7 @@ use ndarray::ArrayViewMut2;
 use warpweft_device::{CpuPool, DType, Float};
 
 use super::activation::{gelu_erf_derivative, gelu_tanh_derivative, relu_derivative, swiglu_gradients};
-use super::{Activation, Shape};
+use super::{Activation, LEAST_ELEMENTS, Shape};
 use crate::gemm::{Grid, Matrix, matrix_mut, multiply};
 use crate::simd::vectorised;
 use crate::{Write, rows, scratch};
@@ -17,9 +17,6 @@ const SUM_BLOCK: usize = 64;
 
 /// Columns of a bias gradient that one thread sums at a time.
 const BIAS_COLUMNS: usize = 256;
-
-/// Elements below which handing a row to another thread costs more than it saves.
-const LEAST_ELEMENTS: usize = 4096;
 
 pub(super) fn backward_input<T: Float>(pool: &CpuPool, shape: Shape, dy: &[T], w: &[T], write: Write, dx: &mut [T]) {
     let Shape { m, n, k } = shape;

@@ -24,6 +24,9 @@ use warpweft_device::{Float, Stream, View, ViewMut};
 
 use crate::{KernelError, Write, check};
 
+/// Elements below which handing a row to another thread costs more than it saves.
+const LEAST_ELEMENTS: usize = 4096;
+
 /// Sizes of a product: x is `[m, k]`, w is `[n, k]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -111,6 +114,30 @@ pub fn forward<T: Float>(
     let pre = pre.map(|pre| check::view_mut(stream, OP, "pre", pre, &[m, n])).transpose()?;
     let y = check::view_mut(stream, OP, "y", y, &[m, outputs])?;
     cpu::forward(stream.device().cpu_pool()?, shape, x, w, cpu::Epilogue { bias, activation, residual }, pre, y);
+    Ok(())
+}
+
+/// y = activation(pre): what [`forward`] makes of the argument that it keeps; pre `[M, N]`, y `[M, N]` or, with SwiGLU,
+/// `[M, N/2]`. `shape.k` is not used.
+///
+/// In f32 these are the bits of [`forward`]. In a narrower type they need not be: it starts from the sum before that is
+/// rounded to `pre`.
+///
+/// # Errors
+/// A length that contradicts the shape, an argument of another device, an odd N with SwiGLU. Nothing is written then.
+pub fn activate<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    activation: Activation,
+    pre: View<'_, T>,
+    y: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "matmul::activate";
+    let Shape { m, n, .. } = shape;
+    check_shape(OP, shape, activation)?;
+    let pre = check::view(stream, OP, "pre", pre, &[m, n])?;
+    let y = check::view_mut(stream, OP, "y", y, &[m, activation.outputs(n)])?;
+    activation::forward(stream.device().cpu_pool()?, shape, activation, pre, y);
     Ok(())
 }
 

@@ -160,7 +160,13 @@ pub static FLAGS: &[Flag] = &[
     .free(),
     flag("chunks", "N", "Model chunks of a pipeline stage", "what the schedule needs; 2 where it is interleaved")
         .free(),
-    flag("recompute", "NAME", "Activations computed again in the backward pass", "none").later(Some("none")),
+    choice(
+        "recompute",
+        &["none", "selective", "full"],
+        "Activations computed again in the backward pass: none, those that take no product, all of a block",
+        "none",
+    )
+    .free(),
     flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
     flag("exact", "", "Bit-equal numbers for any number of data parallel ranks and micro-batches", "false").switch(),
 ];

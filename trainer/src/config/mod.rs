@@ -17,7 +17,7 @@ use warpweft_device::DType;
 use warpweft_schedule::Name;
 
 use crate::data::Blend;
-use crate::model::{ModelShape, MoeShape};
+use crate::model::{ModelShape, MoeShape, Recompute};
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 use crate::parallel::zero::Zero;
@@ -123,6 +123,8 @@ pub struct Config {
     pub schedule: Name,
     /// Model chunks of a stage, where the schedule leaves a choice.
     pub chunks: Option<usize>,
+    /// What of the activations is computed again in backward passes.
+    pub recompute: Recompute,
     /// Whether tensor-parallel ranks share out the rows between their regions.
     pub sequence_parallel: bool,
     /// Whether sums are the same bits for any number of data ranks and micro-batches; the log then ends with a digest.

@@ -12,6 +12,7 @@ use super::values::{self, Values};
 use super::{Config, Family, Launch, checks, experts, mesh};
 use crate::checkpoint;
 use crate::data::Blend;
+use crate::model::Recompute;
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
 use crate::parallel::zero::Zero;
@@ -138,6 +139,7 @@ impl Config {
         put("zero", self.zero.stage.to_string().into());
         put("schedule", self.schedule.as_str().into());
         put("exact", self.exact.into());
+        put("recompute", Recompute::ALL[self.recompute as usize].0.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
         put("transport", self.transport.to_string().into());
@@ -270,6 +272,10 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         },
         schedule: values.choice("schedule")?.and_then(|name| name.parse().ok()).unwrap_or(Name::OneForwardOneBackward),
         chunks: optional("chunks")?,
+        recompute: {
+            let name = values.choice("recompute")?;
+            Recompute::ALL.into_iter().find(|(known, _)| name == Some(known)).map_or(Recompute::None, |(_, mode)| mode)
+        },
         cp_method: if values.choice("cp-method")? == Some("ulysses") { Method::Ulysses } else { Method::Ring },
         sequence_parallel: values.choice("sp")? == Some("true"),
         exact: values.choice("exact")? == Some("true"),

@@ -11,11 +11,11 @@ use warpweft_schedule::{Kind, Schedule};
 
 use super::{Bytes, Class};
 use crate::TrainError;
-use crate::model::{Architecture, Chunk, Model, ModelShape, Room, Spread, Unit};
+use crate::model::{Architecture, Chunk, Model, ModelShape, Recompute, Room, Spread, Unit};
 use crate::parallel::context;
 use crate::parallel::layout::Axis;
 use crate::parallel::mesh::{Place, Sizes};
-use crate::parallel::pipeline::{most_hops, most_passes};
+use crate::parallel::pipeline::{most_blocks, most_hops, most_passes};
 use crate::parallel::share;
 use crate::parallel::zero::{Zero, buffers_by_size};
 use crate::recipe::Recipe;
@@ -130,9 +130,16 @@ impl Rank<'_> {
     fn passes(&self, schedule: &Schedule, bytes: &mut Bytes) {
         let Room { rows, stream_rows } = self.room;
         let Widths { channels, queries, hidden, .. } = self.widths();
+        let (chunks, [block, cheap]) = (&self.model.spread().chunks, self.block());
         let steps = schedule.rank(self.place.pp);
         let splits = schedule.computations(self.place.pp).iter().any(|operation| operation.kind == Kind::B);
-        for (index, chunk) in self.model.spread().chunks.iter().enumerate().filter(|(_, chunk)| chunk.here) {
+        let blocks = match self.recipe.recompute {
+            Recompute::None => 0,
+            Recompute::Selective => cheap,
+            Recompute::Full => block * most_blocks(steps, |chunk| chunks[chunk].blocks.len()),
+        };
+        Self::add(bytes, Class::Activations, blocks);
+        for (index, chunk) in chunks.iter().enumerate().filter(|(_, chunk)| chunk.here) {
             for _ in 0..most_passes(steps, index).max(1) {
                 self.pass(chunk, splits, bytes);
             }
@@ -143,17 +150,29 @@ impl Rank<'_> {
         Self::add(bytes, Class::Errors, between * self.element + self.block_errors());
     }
 
+    /// What a block has of a micro-batch besides its input, and what of it is cheap to compute again.
+    fn block(&self) -> [usize; 2] {
+        let Room { rows, stream_rows } = self.room;
+        let Widths { channels, qkv, queries, up, hidden, heads, norm, .. } = self.widths();
+        let cheap = (2 * stream_rows * channels + rows * hidden) * self.element;
+        let dear = (stream_rows * channels + rows * (qkv + queries + up)) * self.element;
+        [cheap + dear + (2 * norm * stream_rows + rows * heads) * F32, cheap]
+    }
+
     /// One micro-batch's way through a chunk; `splits` where a pass to the weights may come later.
     fn pass(&self, chunk: &Chunk, splits: bool, bytes: &mut Bytes) {
         let Room { rows, stream_rows } = self.room;
-        let Widths { channels, qkv, queries, up, hidden, heads, vocab, norm, .. } = self.widths();
+        let (Widths { channels, vocab, norm, .. }, [block, cheap]) = (self.widths(), self.block());
         let (blocks, element) = (chunk.blocks.len(), self.element);
         let llama = self.model.shape().architecture == Architecture::Llama;
         let reads_tokens = chunk.embeds || chunk.ends || llama;
         Self::add(bytes, Class::Buffers, if reads_tokens { 3 * rows * size_of::<u32>() } else { 0 });
         let stream = (blocks + 1) * stream_rows * channels * element;
-        let block = (3 * stream_rows * channels + rows * (qkv + queries + up + hidden)) * element
-            + (2 * norm * stream_rows + rows * heads) * F32;
+        let block = match self.recipe.recompute {
+            Recompute::None => block,
+            Recompute::Selective => block - cheap,
+            Recompute::Full => 0,
+        };
         Self::add(bytes, Class::Activations, stream + blocks * block);
         if chunk.ends {
             let parts = cross_entropy::PARTS * (1 + self.sizes.tp) + 2;

@@ -39,16 +39,21 @@ pub struct Block {
 /// What a block keeps from its forward pass for its backward pass, besides its input.
 pub struct BlockKept<T> {
     norm1: NormRows,
-    normed1: Buffer<T>,
     qkv: Buffer<T>,
     attended: Buffer<T>,
     lse: Buffer<f32>,
     middle: Buffer<T>,
     norm2: NormRows,
-    normed2: Buffer<T>,
     pre: Buffer<T>,
-    activated: Buffer<T>,
     moe: Option<MoeKept<T>>,
+    cheap: Cheap<T>,
+}
+
+/// What of it takes no product to have again, and only the pass to the weights needs.
+pub(super) struct Cheap<T> {
+    normed1: Buffer<T>,
+    normed2: Buffer<T>,
+    activated: Buffer<T>,
 }
 
 /// What the backward pass to a block's input leaves for the one to its weights.
@@ -131,30 +136,46 @@ impl Block {
         self.down.inputs().max(self.projection.inputs()).max(self.channels)
     }
 
-    /// Memory for what a forward pass of up to `room` keeps.
+    /// Memory for what a forward pass of up to `room` keeps, and for what of it is cheap.
     ///
     /// # Errors
     /// No memory for it.
-    pub fn kept<T: Float>(&self, room: Room, allocator: &mut Allocator<'_>) -> Result<BlockKept<T>, TrainError> {
+    pub(super) fn kept<T: Float>(
+        &self,
+        room: Room,
+        cheap: Room,
+        allocator: &mut Allocator<'_>,
+    ) -> Result<BlockKept<T>, TrainError> {
         let Room { rows, stream_rows } = room;
         let mut of = |rows, width| allocator.zeros(Class::Activations, rows * width);
-        let (normed1, middle, normed2) =
-            (of(stream_rows, self.channels)?, of(stream_rows, self.channels)?, of(stream_rows, self.channels)?);
+        let middle = of(stream_rows, self.channels)?;
         let (qkv, attended) = (of(rows, self.qkv.outputs())?, of(rows, self.projection.inputs())?);
-        let (pre, activated) = (of(rows, self.up.outputs())?, of(rows, self.down.inputs())?);
+        let pre = of(rows, self.up.outputs())?;
         Ok(BlockKept {
             norm1: self.norm1.rows(stream_rows, allocator)?,
-            normed1,
             qkv,
             attended,
             lse: allocator.zeros(Class::Activations, rows * self.attention.heads())?,
             middle,
             norm2: self.norm2.rows(stream_rows, allocator)?,
-            normed2,
             pre,
-            activated,
             moe: None,
+            cheap: self.cheap(cheap, allocator)?,
         })
+    }
+
+    /// Memory for what is cheap to have again.
+    ///
+    /// # Errors
+    /// No memory for it.
+    pub(super) fn cheap<T: Float>(
+        &self,
+        Room { rows, stream_rows }: Room,
+        allocator: &mut Allocator<'_>,
+    ) -> Result<Cheap<T>, TrainError> {
+        let mut of = |rows, width| allocator.zeros(Class::Activations, rows * width);
+        let (normed1, normed2) = (of(stream_rows, self.channels)?, of(stream_rows, self.channels)?);
+        Ok(Cheap { normed1, normed2, activated: of(rows, self.down.inputs())? })
     }
 
     /// Memory for what a backward pass of up to `room` to the input leaves.
@@ -175,7 +196,7 @@ impl Block {
         })
     }
 
-    /// `y` from `x`, both rows of the residual stream.
+    /// `y` from `x`, both rows of the residual stream. Without a `y` only what is kept is computed: for a second time.
     ///
     /// # Errors
     /// A pass larger than the memory was made for; a failed operation among the ranks.
@@ -185,34 +206,55 @@ impl Block {
         x: View<'_, T>,
         kept: &mut BlockKept<T>,
         work: &mut Work<T>,
-        y: &mut Buffer<T>,
+        y: Option<&mut Buffer<T>>,
     ) -> Result<(), TrainError> {
-        let channels = self.channels;
+        let (channels, Work { whole, summand, .. }) = (self.channels, work);
         let (attention, mlp) = (pass.plan.attention.forward, pass.plan.mlp.forward);
-        self.norm1.forward(pass, x, &mut kept.norm1, pass.stream_of_mut(&mut kept.normed1, channels)?)?;
-        let normed = pass.stream_of(&kept.normed1, channels)?;
-        let normed = tensor::enter(pass, attention.enter, normed, channels, &mut work.whole)?;
+        self.norm1.forward(pass, x, &mut kept.norm1, pass.stream_of_mut(&mut kept.cheap.normed1, channels)?)?;
+        let normed = pass.stream_of(&kept.cheap.normed1, channels)?;
+        let normed = tensor::enter(pass, attention.enter, normed, channels, whole)?;
         self.qkv.forward(pass, normed, None, None, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?)?;
         let attended = pass.of_mut(&mut kept.attended, self.projection.inputs())?;
         let lse = kept.lse.view_mut(..self.attention.lse_len(pass))?;
         self.attention.forward(pass, pass.of_mut(&mut kept.qkv, self.qkv.outputs())?, attended, lse)?;
         let attended = pass.of(&kept.attended, self.projection.inputs())?;
         let nothing = |_: ViewMut<'_, T>| Ok(());
-        leave(pass, attention, &self.projection, attended, x, nothing, &mut work.summand, &mut kept.middle)?;
+        leave(pass, attention, &self.projection, attended, x, nothing, summand, &mut kept.middle)?;
 
         let middle = pass.stream_of(&kept.middle, channels)?;
-        self.norm2.forward(pass, middle, &mut kept.norm2, pass.stream_of_mut(&mut kept.normed2, channels)?)?;
-        let normed = pass.stream_of(&kept.normed2, channels)?;
-        let normed = tensor::enter(pass, mlp.enter, normed, channels, &mut work.whole)?;
+        self.norm2.forward(pass, middle, &mut kept.norm2, pass.stream_of_mut(&mut kept.cheap.normed2, channels)?)?;
+        let normed = pass.stream_of(&kept.cheap.normed2, channels)?;
+        let normed = tensor::enter(pass, mlp.enter, normed, channels, whole)?;
         let pre = pass.of_mut(&mut kept.pre, self.up.outputs())?;
-        let activated = pass.of_mut(&mut kept.activated, self.down.inputs())?;
-        self.up.forward(pass, normed, Some(pre), None, activated)?;
-        let activated = pass.of(&kept.activated, self.down.inputs())?;
-        let experts = |sum: ViewMut<'_, T>| {
+        let activated = pass.of_mut(&mut kept.cheap.activated, self.down.inputs())?;
+        self.up.forward_keeping(pass, normed, pre, activated)?;
+        let activated = pass.of(&kept.cheap.activated, self.down.inputs())?;
+        let mut experts = |sum: ViewMut<'_, T>| {
             kept.moe = self.moe.as_ref().map(|moe| moe.forward(pass, normed, sum)).transpose()?;
             Ok(())
         };
-        leave(pass, mlp, &self.down, activated, middle, experts, &mut work.summand, y)
+        match y {
+            Some(y) => leave(pass, mlp, &self.down, activated, middle, experts, summand, y),
+            None => experts(pass.of_mut(summand, channels)?),
+        }
+    }
+
+    /// Computes again what is cheap, from the block's input and what is kept.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub(super) fn forward_cheap<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        x: View<'_, T>,
+        kept: &mut BlockKept<T>,
+    ) -> Result<(), TrainError> {
+        let (channels, Cheap { normed1, normed2, activated }) = (self.channels, &mut kept.cheap);
+        self.norm1.forward(pass, x, &mut kept.norm1, pass.stream_of_mut(normed1, channels)?)?;
+        let middle = pass.stream_of(&kept.middle, channels)?;
+        self.norm2.forward(pass, middle, &mut kept.norm2, pass.stream_of_mut(normed2, channels)?)?;
+        let pre = pass.of(&kept.pre, self.up.outputs())?;
+        self.up.activate(pass, pre, pass.of_mut(activated, self.down.inputs())?)
     }
 
     /// Turns the error of the block's output in `dx` into the error of its input, a token's loss being scaled by `scale`.
@@ -282,9 +324,9 @@ impl Block {
     ) -> Result<(), TrainError> {
         let channels = self.channels;
         let (attention, mlp) = (pass.plan.attention.forward, pass.plan.mlp.forward);
-        let activated = pass.of(&kept.activated, self.down.inputs())?;
+        let activated = pass.of(&kept.cheap.activated, self.down.inputs())?;
         self.down.backward_weight(pass, activated, pass.of(&errors.out, channels)?, gradients)?;
-        let normed = pass.stream_of(&kept.normed2, channels)?;
+        let normed = pass.stream_of(&kept.cheap.normed2, channels)?;
         let normed = tensor::enter(pass, mlp.enter, normed, channels, &mut work.whole)?;
         self.up.backward_weight(pass, normed, pass.of(&errors.pre, self.up.outputs())?, gradients)?;
         if let (Some(moe), Some(kept), Some(errors)) = (&self.moe, &kept.moe, &errors.moe) {
@@ -295,11 +337,23 @@ impl Block {
 
         let attended = pass.of(&kept.attended, self.projection.inputs())?;
         self.projection.backward_weight(pass, attended, pass.of(&errors.middle, channels)?, gradients)?;
-        let normed = pass.stream_of(&kept.normed1, channels)?;
+        let normed = pass.stream_of(&kept.cheap.normed1, channels)?;
         let normed = tensor::enter(pass, attention.enter, normed, channels, &mut work.whole)?;
         self.qkv.backward_weight(pass, normed, pass.of(&errors.qkv, self.qkv.outputs())?, gradients)?;
         let dnormed = pass.stream_of(&errors.normed1, channels)?;
         self.norm1.backward_weight(pass, dnormed, x, &kept.norm1, gradients)
+    }
+}
+
+impl<T> BlockKept<T> {
+    /// What of it is cheap to have again.
+    pub(super) fn cheap_mut(&mut self) -> &mut Cheap<T> {
+        &mut self.cheap
+    }
+
+    /// Gives up what a forward pass made anew.
+    pub(super) fn forget(&mut self) {
+        self.moe = None;
     }
 }
 

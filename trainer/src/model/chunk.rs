@@ -10,6 +10,7 @@ use crate::model::block::{BlockErrors, BlockKept};
 use crate::model::embedding::Ids;
 use crate::model::head::HeadKept;
 use crate::model::pass::{MicroBatch, Pass};
+use crate::model::recompute::{Again, Recompute};
 use crate::model::spread::Chunk;
 use crate::model::{Layer, Model};
 use crate::parallel::exact::fixed_point;
@@ -25,6 +26,11 @@ pub struct Room {
     pub stream_rows: usize,
 }
 
+impl Room {
+    /// For no row.
+    pub(super) const NONE: Room = Room { rows: 0, stream_rows: 0 };
+}
+
 /// What one micro-batch of one chunk needs from its forward pass to the end of its backward pass.
 pub struct Slot<T> {
     /// Sequences of the micro-batch that it holds.
@@ -37,7 +43,8 @@ pub struct Slot<T> {
     pub targets: Buffer<u32>,
     /// The residual stream before each block, and after the last.
     pub stream: Vec<Buffer<T>>,
-    blocks: Vec<BlockKept<T>>,
+    /// What the blocks keep; nothing while that is to be computed again.
+    blocks: Vec<Option<BlockKept<T>>>,
     head: Option<HeadKept<T>>,
     /// Errors that wait for the backward pass to the weights: of each block, or of one after the other.
     errors: Vec<BlockErrors<T>>,
@@ -55,6 +62,8 @@ pub struct Work<T> {
     pub(super) inner: Buffer<T>,
     /// Errors of blocks, where backward passes to input and weights are one.
     pub(super) errors: Vec<BlockErrors<T>>,
+    /// What passes do not keep.
+    again: Again<T>,
 }
 
 /// When the gradients of the weights are formed.
@@ -66,7 +75,8 @@ pub enum Weights<'a> {
 }
 
 impl Model {
-    /// Memory for a micro-batch of a chunk; with `split`, also for errors that wait for a later pass to the weights.
+    /// Memory for a micro-batch of a chunk, for what is not computed again; with `split`, also for errors that wait for a
+    /// later pass to the weights.
     ///
     /// # Errors
     /// No memory for it.
@@ -74,7 +84,7 @@ impl Model {
         &self,
         chunk: &Chunk,
         room: Room,
-        split: bool,
+        (split, recompute): (bool, Recompute),
         allocator: &mut Allocator<'_>,
     ) -> Result<Slot<T>, TrainError> {
         let channels = self.shape().channels;
@@ -89,7 +99,10 @@ impl Model {
             positions: allocator.zeros(Class::Buffers, tokens)?,
             targets: allocator.zeros(Class::Buffers, tokens)?,
             stream,
-            blocks: blocks.iter().map(|block| block.kept(room, allocator)).collect::<Result<_, _>>()?,
+            blocks: blocks
+                .iter()
+                .map(|block| Again::kept(block, recompute, room, allocator))
+                .collect::<Result<_, _>>()?,
             head: if chunk.ends { Some(self.head.kept(room, allocator)?) } else { None },
             errors: match split {
                 true => blocks.iter().map(|block| block.errors(room, allocator)).collect::<Result<_, _>>()?,
@@ -102,11 +115,17 @@ impl Model {
         })
     }
 
-    /// Memory that all passes use one after the other.
+    /// Memory that all passes use one after the other; `blocks` are those that may be at work or wait for the gradients of
+    /// their weights at once.
     ///
     /// # Errors
     /// No memory for it.
-    pub fn work<T: Float>(&self, room: Room, allocator: &mut Allocator<'_>) -> Result<Work<T>, TrainError> {
+    pub fn work<T: Float>(
+        &self,
+        room: Room,
+        (recompute, blocks): (Recompute, usize),
+        allocator: &mut Allocator<'_>,
+    ) -> Result<Work<T>, TrainError> {
         let channels = self.shape().channels;
         // All blocks have the same sizes, and a checked shape has at least one.
         let block = &self.blocks[0];
@@ -115,6 +134,7 @@ impl Model {
             summand: allocator.zeros(Class::Errors, room.rows * channels)?,
             inner: allocator.zeros(Class::Errors, room.rows * block.widest_inside())?,
             errors: vec![block.errors(room, allocator)?],
+            again: Again::new(block, (recompute, blocks), room, allocator)?,
         })
     }
 
@@ -166,16 +186,18 @@ impl Model {
             micro.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
             self.done(weights, Layer::Embedding)?;
         }
-        for (index, kept) in slot.blocks.iter_mut().enumerate() {
+        for (index, place) in slot.blocks.iter_mut().enumerate() {
             let (before, behind) = slot.stream.split_at_mut(index + 1);
             let block = chunk.blocks.start + index;
             self.need(micro, weights, Layer::Block(block), after(block))?;
             let pass = &micro.pass(weights);
             let (x, y) = (pass.stream_of(&before[index], channels)?, &mut behind[0]);
+            let mut kept = work.again.take(place)?;
             micro.timed(
                 || format!("forward block {block}").into(),
-                || self.blocks[block].forward(pass, x, kept, work, y),
+                || self.blocks[block].forward(pass, x, &mut kept, work, Some(y)),
             )?;
+            work.again.done(kept, place);
             self.done(weights, Layer::Block(block))?;
         }
         let Some(head) = &mut slot.head else { return Ok(()) };
@@ -244,12 +266,14 @@ impl Model {
             )?;
             self.done(weights, Layer::Head)?;
         }
-        for (index, kept) in slot.blocks.iter().enumerate().rev() {
+        for (index, place) in slot.blocks.iter_mut().enumerate().rev() {
             let block = chunk.blocks.start + index;
             let next = (index > 0).then(|| Layer::Block(block - 1));
             self.need(micro, weights, Layer::Block(block), next)?;
             let (pass, stream) = (&micro.pass(weights), &slot.stream[index]);
             let x = pass.stream_of(stream, channels)?;
+            let mut kept = work.again.take(place)?;
+            self.again(micro, block, (pass, x), &mut kept, work, Recompute::Full)?;
             // Errors that nobody needs later lie in one place for all blocks, outside the memory of the pass.
             let mut shared = std::mem::take(&mut work.errors);
             let errors = if let Weights::Now(_) = gradients { &mut shared[0] } else { &mut slot.errors[index] };
@@ -257,16 +281,21 @@ impl Model {
                 || format!("backward block {block}").into(),
                 || {
                     let layer = &self.blocks[block];
-                    layer.backward_input(pass, scale, x, kept, errors, work, dx)?;
+                    layer.backward_input(pass, scale, x, &kept, errors, work, dx)?;
                     let Weights::Now(gradients) = &mut gradients else { return Ok(()) };
+                    self.again(micro, block, (pass, x), &mut kept, work, Recompute::Selective)?;
                     gradients.of_sequences(micro, pass, Layer::Block(block), |pass, gradients| {
                         let x = pass.stream_of(stream, channels)?;
-                        layer.backward_weight(pass, x, kept, errors, work, gradients)
+                        layer.backward_weight(pass, x, &kept, errors, work, gradients)
                     })
                 },
             );
             work.errors = shared;
             done?;
+            match gradients {
+                Weights::Now(_) => work.again.done(kept, place),
+                Weights::Later => work.again.wait(kept, place),
+            }
             self.done(weights, Layer::Block(block))?;
         }
         if !chunk.embeds {
@@ -283,6 +312,30 @@ impl Model {
             }
             (Weights::Later, None) => Ok(()),
         }
+    }
+
+    /// Computes again what a block's pass did not keep, where it is `mode` that keeps it not.
+    fn again<T: Float>(
+        &self,
+        micro: &MicroBatch<'_>,
+        block: usize,
+        (pass, x): (&Pass<'_, T>, View<'_, T>),
+        kept: &mut BlockKept<T>,
+        work: &mut Work<T>,
+        mode: Recompute,
+    ) -> Result<(), TrainError> {
+        if work.again.mode() != mode {
+            return Ok(());
+        }
+        let layer = &self.blocks[block];
+        micro.timed(
+            || format!("again block {block}").into(),
+            || match mode {
+                Recompute::None => Ok(()),
+                Recompute::Selective => layer.forward_cheap(pass, x, kept),
+                Recompute::Full => layer.forward(pass, x, kept, work, None),
+            },
+        )
     }
 
     /// Adds to the gradients of the embedding's tables, from the error of its output.
@@ -316,13 +369,14 @@ impl Model {
         &self,
         chunk: &Chunk,
         micro: &MicroBatch<'_>,
-        weights: &Parameters<T>,
+        weights: &mut Parameters<T>,
         slot: &mut Slot<T>,
         work: &mut Work<T>,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let (pass, channels) = (&micro.pass(weights), self.shape().channels);
+        let channels = self.shape().channels;
         if let Some(head) = &slot.head {
+            let pass = &micro.pass(weights);
             let stream = &slot.stream[chunk.blocks.len()];
             let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
                 let x = pass.stream_of(stream, channels)?;
@@ -331,14 +385,28 @@ impl Model {
             let name = || "weights head".into();
             micro.timed(name, || gradients.of_sequences(micro, pass, Layer::Head, add))?;
         }
-        for (index, (kept, errors)) in slot.blocks.iter().zip(&slot.errors).enumerate().rev() {
+        for (index, (place, errors)) in slot.blocks.iter_mut().zip(&slot.errors).enumerate().rev() {
             let (block, stream) = (chunk.blocks.start + index, &slot.stream[index]);
+            let selective = work.again.mode() == Recompute::Selective;
+            let mut kept = work.again.take(place)?;
+            if selective {
+                // What is computed again takes the weights of the norms.
+                self.need(micro, weights, Layer::Block(block), (index > 0).then(|| Layer::Block(block - 1)))?;
+                let pass = &micro.pass(weights);
+                let x = pass.stream_of(stream, channels)?;
+                self.again(micro, block, (pass, x), &mut kept, work, Recompute::Selective)?;
+            }
+            let pass = &micro.pass(weights);
             let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
                 let x = pass.stream_of(stream, channels)?;
-                self.blocks[block].backward_weight(pass, x, kept, errors, work, gradients)
+                self.blocks[block].backward_weight(pass, x, &kept, errors, work, gradients)
             };
             let name = || format!("weights block {block}").into();
             micro.timed(name, || gradients.of_sequences(micro, pass, Layer::Block(block), add))?;
+            work.again.done(kept, place);
+            if selective {
+                self.done(weights, Layer::Block(block))?;
+            }
         }
         let Some(dy) = &slot.embedded else { return Ok(()) };
         self.embedding_weight(micro, weights, (&slot.ids, &slot.positions), dy, work, gradients)

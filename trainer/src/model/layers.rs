@@ -150,9 +150,53 @@ impl Linear {
         residual: Option<View<'_, T>>,
         y: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let epilogue = Epilogue { bias: self.bias(pass)?, activation: self.activation, pre, residual };
+        self.forward_with(pass, self.activation, x, pre, residual, y)
+    }
+
+    fn forward_with<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        activation: Activation,
+        x: View<'_, T>,
+        pre: Option<ViewMut<'_, T>>,
+        residual: Option<View<'_, T>>,
+        y: ViewMut<'_, T>,
+    ) -> Result<(), TrainError> {
+        let epilogue = Epilogue { bias: self.bias(pass)?, activation, pre, residual };
         let weight = pass.weights.span(self.weight.0, self.weight.1)?;
         Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, epilogue, y)?)
+    }
+
+    /// `y` from `x` `[M, K]`, and `pre` `[M, N]`, from which [`activate`](Self::activate) gives the same bits again: in a
+    /// type narrower than f32, `y` is that of the rounded `pre`.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape.
+    pub fn forward_keeping<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        x: View<'_, T>,
+        mut pre: ViewMut<'_, T>,
+        y: ViewMut<'_, T>,
+    ) -> Result<(), TrainError> {
+        if size_of::<T>() == size_of::<f32>() {
+            return self.forward(pass, x, Some(pre), None, y);
+        }
+        self.forward_with(pass, Activation::None, x, None, None, pre.reborrow())?;
+        self.activate(pass, pre.as_view(), y)
+    }
+
+    /// The activation of `pre` `[M, N]`.
+    ///
+    /// # Errors
+    /// Regions that do not have the layer's shape.
+    pub fn activate<T: Float>(
+        &self,
+        pass: &Pass<'_, T>,
+        pre: View<'_, T>,
+        y: ViewMut<'_, T>,
+    ) -> Result<(), TrainError> {
+        Ok(matmul::activate(pass.stream, self.shape(pass), self.activation, pre, y)?)
     }
 
     /// The product alone, without bias: this rank's summand, where it has some of the inputs.

@@ -17,7 +17,7 @@ use warpweft_schedule::{Content, Kind, Message, Operation, Placement, Schedule, 
 use crate::TrainError;
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{MicroBatch, Model, Room, Slot, Weights as Then, Work};
+use crate::model::{MicroBatch, Model, Recompute, Room, Slot, Weights as Then, Work};
 use crate::parallel::gradients::Gradients;
 use crate::parallel::links::{Arrival, Links, UNDER_WAY, directions};
 use crate::parallel::mesh::Mesh;
@@ -95,6 +95,7 @@ impl<T: Float> Pipeline<T> {
     pub(crate) fn new(
         schedule: &Schedule,
         (model, mesh, room): (&Model, &Mesh, Room),
+        recompute: Recompute,
         allocator: &mut Allocator<'_>,
     ) -> Result<Self, TrainError> {
         let (stage, placement) = (mesh.place().pp, *schedule.placement());
@@ -105,12 +106,14 @@ impl<T: Float> Pipeline<T> {
         for (index, chunk) in model.spread().chunks.iter().enumerate() {
             // A forward pass without a step needs one, too.
             let count = if chunk.here { most_passes(&steps, index).max(1) } else { 0 };
-            let made = (0..count).map(|_| model.slot(chunk, room, splits, allocator));
+            let made = (0..count).map(|_| model.slot(chunk, room, (splits, recompute), allocator));
             slots.push(made.collect::<Result<Vec<_>, _>>()?);
         }
         let hops = (0..most_hops(&steps, &placement, stage)).map(|_| allocator.zeros(Class::Errors, hop));
         let hops = hops.collect::<Result<_, _>>()?;
-        let (work, links) = (model.work(room, allocator)?, Links::new(mesh, &directions(schedule))?);
+        let blocks = |chunk: usize| model.spread().chunks[chunk].blocks.len();
+        let work = model.work(room, (recompute, most_blocks(&steps, blocks)), allocator)?;
+        let links = Links::new(mesh, &directions(schedule))?;
         let account = allocator.account.clone();
         Ok(Self { placement, steps, stage, links, slots, hops, work, hop, account })
     }
@@ -328,6 +331,21 @@ pub(crate) fn most_passes(steps: &[Step], chunk: usize) -> usize {
             kind => now -= usize::from(kind.frees()),
         }
         most = most.max(now);
+    }
+    most
+}
+
+/// The most blocks that are at work, or wait for the gradients of their weights after their backward pass to the input, at
+/// once; `blocks` has those of a chunk.
+pub(crate) fn most_blocks(steps: &[Step], blocks: impl Fn(usize) -> usize) -> usize {
+    let (mut waiting, mut most) = (0, 1);
+    for operation in computations(steps) {
+        match operation.kind {
+            Kind::B => waiting += blocks(operation.chunk),
+            Kind::W => waiting -= blocks(operation.chunk),
+            Kind::F | Kind::BW => most = most.max(waiting + 1),
+        }
+        most = most.max(waiting);
     }
     most
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float};
 use warpweft_schedule::Name;
-use warpweft_trainer::model::{IGNORE, ModelShape, Spread};
+use warpweft_trainer::model::{IGNORE, ModelShape, Recompute, Spread};
 use warpweft_trainer::optimizer::Schedule;
 use warpweft_trainer::parallel::context::Method;
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
@@ -39,6 +39,8 @@ pub(crate) struct Training {
     pub(crate) exact: bool,
     /// The schedule of the passes, and pieces of the model on a stage.
     pub(crate) pipeline: (Name, Option<usize>),
+    /// What of the activations is computed again.
+    pub(crate) recompute: Recompute,
 }
 
 /// What a rank saw: loss and norm of each step, and its part of the weights at the end.
@@ -67,6 +69,7 @@ impl Training {
             zero: Zero::NONE,
             exact: false,
             pipeline: ONE_RANK,
+            recompute: Recompute::None,
         }
     }
 
@@ -104,6 +107,7 @@ impl Training {
             chunks,
             micro_batch,
             schedule,
+            recompute: self.recompute,
             ..Recipe::new(self.shape.context, self.batch)
         };
         Recipe { clip: Some(1.0), seed: 7, ..recipe }
