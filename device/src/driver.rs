@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::module::Arg;
-use crate::{DeviceError, DeviceKind};
+use crate::{DeviceError, DeviceKind, Properties};
 
 /// Memory of a device: its address, and the owner that frees it with its last handle.
 #[derive(Clone)]
@@ -23,6 +23,7 @@ pub(crate) struct Memory {
 /// A device.
 pub(crate) trait Driver: fmt::Display + Send + Sync {
     fn kind(&self) -> DeviceKind;
+    fn properties(&self) -> Result<Properties, DeviceError>;
     /// Memory in which nothing has a value; `None` where there is not enough.
     fn allocate(&self, bytes: u64) -> Result<Option<Memory>, DeviceError>;
     fn queue(&self) -> Result<Arc<dyn Queue>, DeviceError>;

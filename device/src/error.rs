@@ -126,6 +126,20 @@ pub enum DeviceError {
         /// The whole of what was found.
         report: String,
     },
+    /// Wrong data that a kernel found, and on which nothing it wrote depends.
+    #[error("device `{device}`: {what}: {value} in row {row}; it must be less than {limit}")]
+    BadData {
+        /// The device.
+        device: String,
+        /// The op and the argument.
+        what: &'static str,
+        /// The row.
+        row: u64,
+        /// What is there.
+        value: u64,
+        /// The first value that is not allowed.
+        limit: u64,
+    },
     /// A backend refused something that should have worked: an exhausted host, a lost device.
     #[error("device `{device}` failed: {reason}")]
     Backend {

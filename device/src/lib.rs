@@ -26,6 +26,8 @@ mod driver;
 mod dtype;
 mod error;
 #[cfg_attr(not(any(feature = "software", feature = "cuda")), allow(dead_code, reason = "no backend is built"))]
+mod fault;
+#[cfg_attr(not(any(feature = "software", feature = "cuda")), allow(dead_code, reason = "no backend is built"))]
 mod module;
 mod open;
 #[cfg(feature = "software")]
@@ -38,7 +40,7 @@ pub use cpu::CpuPool;
 pub use dtype::{DType, Element, Float, bf16, f16};
 pub use error::DeviceError;
 pub use module::{Arg, Kernel, Module};
-pub use open::{Device, DeviceKind};
+pub use open::{Device, DeviceKind, Properties};
 #[cfg(feature = "software")]
 pub use software::SoftwareOptions;
 pub use stream::{Event, Stream};

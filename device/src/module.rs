@@ -32,6 +32,14 @@ impl Module {
         Ok(Self { device: device.clone(), code })
     }
 
+    /// PTX that is part of the program: loaded by the first call for a device, and kept as long as that.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of_program(device: &Device, ptx: &'static str) -> Result<Self, DeviceError> {
+        Ok(Self { device: device.clone(), code: device.program(ptx)? })
+    }
+
     /// The device it is loaded on.
     pub fn device(&self) -> &Device {
         &self.device
@@ -138,7 +146,7 @@ impl Arg {
         Self::plain(ArgValue::Bytes(bytes.to_vec()))
     }
 
-    fn region((address, memory): (u64, Memory), device: &Device) -> Self {
+    pub(crate) fn region((address, memory): (u64, Memory), device: &Device) -> Self {
         Self { value: ArgValue::Pointer(address), memory: Some(memory), device: Some(device.clone()) }
     }
 }

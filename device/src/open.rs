@@ -1,11 +1,13 @@
 //! Finding and opening a device by name.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::aligned::Aligned;
-use crate::driver::Driver;
-use crate::{Buffer, CpuPool, DeviceError, Element, Stream};
+use crate::driver::{Code, Driver};
+use crate::fault::{self, Faults};
+use crate::{Arg, Buffer, CpuPool, DeviceError, Element, Stream};
 
 /// What a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +21,19 @@ pub enum DeviceKind {
     Cuda,
 }
 
+/// What a GPU has, by which a kernel's variant is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Compute capability as one number: 80 is 8.0.
+    pub compute: u32,
+    /// The most bytes of shared memory that a block may have when it asks for them.
+    pub shared_bytes: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// The card, and its driver.
+    pub card: String,
+}
+
 /// A device: where buffers live and kernels run. Cheap to clone; equal when it is the same opened device.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
@@ -27,6 +42,10 @@ struct Inner {
     backend: Backend,
     /// Devices whose memory kernels of this one reach.
     peers: Mutex<Vec<Device>>,
+    /// PTX that lives as long as the program, by where it lies, as it was loaded first.
+    programs: Mutex<HashMap<usize, Arc<dyn Code>>>,
+    faults: OnceLock<Faults>,
+    properties: OnceLock<Properties>,
 }
 
 enum Backend {
@@ -37,7 +56,13 @@ enum Backend {
 
 impl From<Backend> for Device {
     fn from(backend: Backend) -> Self {
-        Self(Arc::new(Inner { backend, peers: Mutex::default() }))
+        Self(Arc::new(Inner {
+            backend,
+            peers: Mutex::default(),
+            programs: Mutex::default(),
+            faults: OnceLock::new(),
+            properties: OnceLock::new(),
+        }))
     }
 }
 
@@ -117,6 +142,71 @@ impl Device {
             Backend::Cpu(_) => Err(DeviceError::NoKernels { what, device: self.to_string() }),
             Backend::Driver(driver) => Ok(driver.as_ref()),
         }
+    }
+
+    /// What the GPU has.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoKernels`] on the CPU; a device that does not answer.
+    pub fn properties(&self) -> Result<&Properties, DeviceError> {
+        if let Some(known) = self.0.properties.get() {
+            return Ok(known);
+        }
+        let properties = self.driver("a GPU's properties")?.properties()?;
+        Ok(self.0.properties.get_or_init(|| properties))
+    }
+
+    /// PTX that is part of the program, loaded once.
+    pub(crate) fn program(&self, ptx: &'static str) -> Result<Arc<dyn Code>, DeviceError> {
+        let mut programs = self.0.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = ptx.as_ptr().addr();
+        if let Some(code) = programs.get(&place) {
+            return Ok(code.clone());
+        }
+        let code = self.driver("a PTX module")?.load(ptx)?;
+        programs.insert(place, code.clone());
+        Ok(code)
+    }
+
+    /// Loads `ptx` on this device in the place of PTX that is part of the program, so that ops use it from now on: to try an
+    /// edited kernel without building anew.
+    ///
+    /// # Errors
+    /// As [`Module::load`](crate::Module::load).
+    pub fn replace_program(&self, program: &'static str, ptx: &str) -> Result<(), DeviceError> {
+        let code = self.driver("a PTX module")?.load(ptx)?;
+        self.0.programs.lock().unwrap_or_else(PoisonError::into_inner).insert(program.as_ptr().addr(), code);
+        Ok(())
+    }
+
+    /// What a kernel that may find wrong data takes, as its last two arguments (a pointer and a u64): the device's status
+    /// word, and the number by which the kernel names `what` there. The word is four u64: number, row, value, limit; the
+    /// kernel that exchanges the number for 0 writes the rest. The next [`Stream::synchronize`], or copy to the host, is
+    /// then [`DeviceError::BadData`].
+    ///
+    /// # Errors
+    /// [`DeviceError::NoKernels`] on the CPU; no memory.
+    pub fn fault(&self, what: &'static str) -> Result<[Arg; 2], DeviceError> {
+        let driver = self.driver("a status word")?;
+        if self.0.faults.get().is_none() {
+            let bytes = fault::WORDS * size_of::<u64>();
+            let Some(memory) = driver.allocate(bytes as u64)? else {
+                return Err(DeviceError::OutOfMemory {
+                    count: bytes,
+                    dtype: crate::DType::U8,
+                    device: self.to_string(),
+                });
+            };
+            // Where two threads come at once, the first one's is taken.
+            let _ = self.0.faults.set(Faults::new(memory, driver.queue()?.as_ref())?);
+        }
+        let faults = self.0.faults.get().ok_or(DeviceError::NoKernels { what: "faults", device: self.to_string() })?;
+        Ok(faults.arguments(self, what))
+    }
+
+    /// The status word, where a kernel has asked for it.
+    pub(crate) fn faults(&self) -> Option<&Faults> {
+        self.0.faults.get()
     }
 
     /// Whether streams of this device can copy from and wait for the other.

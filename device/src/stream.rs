@@ -74,9 +74,15 @@ impl Stream {
     /// Blocks until all work given before has finished.
     ///
     /// # Errors
-    /// The first error among it; [`DeviceError::Kernel`] where a check of a software device found one.
+    /// The first error among it; [`DeviceError::Kernel`] where a check of a software device found one;
+    /// [`DeviceError::BadData`] where a kernel did.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
-        if self.queue.is_some() { self.queue("a stream")?.synchronize() } else { Ok(()) }
+        if self.queue.is_none() {
+            return Ok(());
+        }
+        let queue = self.queue("a stream")?;
+        queue.synchronize()?;
+        self.device.faults().map_or(Ok(()), |faults| faults.take(&self.device, queue))
     }
 
     /// What kernels of this stream have printed up to the last [`synchronize`](Self::synchronize), taken out. Only a

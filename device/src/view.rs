@@ -84,6 +84,15 @@ impl<'a, T: Element> View<'a, T> {
         self.device
     }
 
+    /// Whether its first element lies at a multiple of so many bytes.
+    pub fn is_aligned(&self, to: usize) -> bool {
+        let address = match self.place {
+            Place::Host(host) => host.as_ptr().addr() as u64,
+            Place::Device { memory, offset, .. } => memory.address + bytes::<T>(offset),
+        };
+        address.is_multiple_of(to as u64)
+    }
+
     /// A part of it.
     ///
     /// # Errors
@@ -144,6 +153,7 @@ impl<'a, T: Element> View<'a, T> {
         match self.place {
             Place::Host(from) => host.copy_from_slice(from),
             Place::Device { memory, offset, .. } => {
+                stream.synchronize()?;
                 stream.queue("a copy")?.read(memory, bytes::<T>(offset), bytemuck::cast_slice_mut(host))?;
             }
         }

@@ -24,6 +24,32 @@ fn length(op: &'static str, argument: &'static str, given: usize, dims: &[usize]
     Err(KernelError::Length { op, argument, given, expected: Dims(dims.to_vec()) })
 }
 
+/// An argument to read, which must have the shape `dims`, on whichever device the stream is.
+pub(crate) fn region<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: View<'a, T>,
+    dims: &[usize],
+) -> Result<View<'a, T>, KernelError> {
+    stream.same_device(argument, view.device())?;
+    length(op, argument, view.len(), dims)?;
+    Ok(view)
+}
+
+/// An argument to write, which must have the shape `dims`, on whichever device the stream is.
+pub(crate) fn region_mut<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: ViewMut<'a, T>,
+    dims: &[usize],
+) -> Result<ViewMut<'a, T>, KernelError> {
+    stream.same_device(argument, view.device())?;
+    length(op, argument, view.len(), dims)?;
+    Ok(view)
+}
+
 /// The elements of an argument to read, which must have the shape `dims`.
 pub(crate) fn view<'a, T: Element>(
     stream: &Stream,
@@ -32,9 +58,7 @@ pub(crate) fn view<'a, T: Element>(
     view: View<'a, T>,
     dims: &[usize],
 ) -> Result<&'a [T], KernelError> {
-    stream.same_device(argument, view.device())?;
-    length(op, argument, view.len(), dims)?;
-    Ok(view.host()?)
+    Ok(region(stream, op, argument, view, dims)?.host()?)
 }
 
 /// The elements of an argument to write, which must have the shape `dims`.
@@ -45,9 +69,7 @@ pub(crate) fn view_mut<'a, T: Element>(
     view: ViewMut<'a, T>,
     dims: &[usize],
 ) -> Result<&'a mut [T], KernelError> {
-    stream.same_device(argument, view.device())?;
-    length(op, argument, view.len(), dims)?;
-    Ok(view.host()?)
+    Ok(region_mut(stream, op, argument, view, dims)?.host()?)
 }
 
 /// The constant under a square root: finite and not negative.

@@ -84,6 +84,16 @@ pub enum KernelError {
         /// What the combination demands.
         rule: &'static str,
     },
+    /// A device for which the op has no kernel.
+    #[error("{op}: no kernel for {card}; there are kernels for {exists}")]
+    NoKernel {
+        /// The op.
+        op: &'static str,
+        /// The card, and its driver.
+        card: String,
+        /// What there are kernels for.
+        exists: &'static str,
+    },
     /// A token or target outside the vocabulary.
     #[error("{op}: row {row} holds token {token}; the vocabulary has {vocab} entries (0 to {})", .vocab.saturating_sub(1))]
     OutOfVocabulary {

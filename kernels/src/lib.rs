@@ -27,6 +27,7 @@ mod check;
 mod elementary;
 mod error;
 mod gemm;
+mod launch;
 mod reduce;
 mod rows;
 mod scratch;
@@ -34,6 +35,7 @@ mod simd;
 mod tile;
 
 pub use error::{Dims, KernelError};
+pub use launch::{Program, programs};
 
 /// What to do with a gradient that is already there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use cudarc::driver::sys::{self, CUresult};
 use self::call::{Failure, call};
 use self::queue::CudaQueue;
 use crate::driver::{Code, Driver, Memory, Queue};
-use crate::{Device, DeviceError, DeviceKind};
+use crate::{Device, DeviceError, DeviceKind, Properties};
 
 /// The oldest driver that has every call made here: CUDA 12.0, driver 525.
 const OLDEST: i32 = 12000;
@@ -127,6 +127,31 @@ impl fmt::Display for CudaDevice {
 impl Driver for CudaDevice {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Cuda
+    }
+
+    fn properties(&self) -> Result<Properties, DeviceError> {
+        use sys::CUdevice_attribute as Attribute;
+        let ask = |attribute: Attribute| {
+            let mut value = 0;
+            call!(cuDeviceGetAttribute(&mut value, attribute, self.context.device))
+                .map_err(|failure| self.context.failed(failure))?;
+            Ok::<_, DeviceError>(u32::try_from(value).unwrap_or(0))
+        };
+        let mut driver = 0;
+        call!(cuDriverGetVersion(&mut driver)).map_err(|failure| self.context.failed(failure))?;
+        let major = ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok(Properties {
+            compute: 10 * major + minor,
+            shared_bytes: ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            multiprocessors: ask(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            card: format!(
+                "{} (compute capability {major}.{minor}, driver for CUDA {}.{})",
+                self.context.card,
+                driver / 1000,
+                driver % 1000 / 10
+            ),
+        })
     }
 
     fn allocate(&self, bytes: u64) -> Result<Option<Memory>, DeviceError> {

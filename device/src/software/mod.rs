@@ -8,13 +8,14 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use warpweft_ptxvm::exec;
 use warpweft_ptxvm::memory::MemoryError;
 use warpweft_ptxvm::system::{self, DeviceOptions, LaunchOptions, SystemError};
 
 pub(crate) use self::name::open;
 use self::queue::SoftwareQueue;
 use crate::driver::{Code, Driver, Memory, Queue};
-use crate::{Device, DeviceError, DeviceKind};
+use crate::{Device, DeviceError, DeviceKind, Properties};
 
 /// What a software device is, and how its kernels run and are watched.
 pub type SoftwareOptions = DeviceOptions;
@@ -93,6 +94,16 @@ impl fmt::Display for SoftwareDevice {
 impl Driver for SoftwareDevice {
     fn kind(&self) -> DeviceKind {
         DeviceKind::Software
+    }
+
+    fn properties(&self) -> Result<Properties, DeviceError> {
+        let target = self.device.options().target;
+        Ok(Properties {
+            compute: u32::from(target.sm),
+            shared_bytes: exec::most_shared(target),
+            multiprocessors: self.device.options().multiprocessors,
+            card: format!("a software device of {target}"),
+        })
     }
 
     fn allocate(&self, bytes: u64) -> Result<Option<Memory>, DeviceError> {

@@ -2,13 +2,14 @@
 //!
 //! The largest element and the sum are found in one pass over the row (M. Milakov, N. Gimelshein, "Online normalizer
 //! calculation for softmax", arXiv 1805.02867, 2018), block by block, so that a row longer than the cache is read twice
-//! in all. Storage `T`, exponentials f32 (1 unit in the last place), sums f64. Deterministic, whatever the thread
-//! count.
+//! in all. Storage `T`, exponentials f32 (1 unit in the last place), sums f64 on the CPU and f32 on a GPU. Deterministic,
+//! whatever the thread count.
 //!
 //! Masked elements are not read (they may hold NaN), and 0 is written there. A row of -inf only, or one with nothing
 //! unmasked, is all 0. A row with a NaN or +inf in it becomes NaN where it is not masked.
 
 mod cpu;
+mod gpu;
 pub(crate) mod online;
 pub mod reference;
 
@@ -78,9 +79,12 @@ pub fn forward<T: Float>(
     const OP: &str = "softmax forward";
     let Shape { rows, columns } = shape;
     options.check(OP, shape)?;
-    let x = check::view(stream, OP, "x", x, &[rows, columns])?;
-    let y = check::view_mut(stream, OP, "y", y, &[rows, columns])?;
-    cpu::forward(stream.device().cpu_pool()?, shape, options, x, y);
+    let x = check::region(stream, OP, "x", x, &[rows, columns])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, columns])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => cpu::forward(pool, shape, options, x.host()?, y.host()?),
+        Err(_) => gpu::forward(stream, shape, options, x, y)?,
+    }
     Ok(())
 }
 
@@ -101,9 +105,12 @@ pub fn backward<T: Float>(
     const OP: &str = "softmax backward";
     let Shape { rows, columns } = shape;
     options.check(OP, shape)?;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, columns])?;
-    let y = check::view(stream, OP, "y", y, &[rows, columns])?;
-    let dx = check::view_mut(stream, OP, "dx", dx, &[rows, columns])?;
-    cpu::backward(stream.device().cpu_pool()?, shape, options, dy, y, write, dx);
+    let dy = check::region(stream, OP, "dy", dy, &[rows, columns])?;
+    let y = check::region(stream, OP, "y", y, &[rows, columns])?;
+    let dx = check::region_mut(stream, OP, "dx", dx, &[rows, columns])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => cpu::backward(pool, shape, options, dy.host()?, y.host()?, write, dx.host()?),
+        Err(_) => gpu::backward(stream, shape, options, [dy, y], write, dx)?,
+    }
     Ok(())
 }

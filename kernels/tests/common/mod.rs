@@ -1,6 +1,9 @@
-//! What the tests of the ops share: devices of several thread counts, inputs, comparison within a bound, and derivatives
-//! by finite differences.
+//! What the tests of the ops share: devices of several thread counts and software devices, inputs, comparison within a
+//! bound, and derivatives by finite differences.
 #![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub(crate) mod mutants;
+pub(crate) mod ways;
 
 use warpweft_device::{Buffer, DType, Device, Element, Float, Stream};
 use warpweft_kernels::philox::Philox4x32;

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_uint};
 
+use warpweft_ptxvm::exec;
+
 use crate::pointer::{set, slice_mut};
 use crate::state;
 use crate::status::{Status, guard};
@@ -95,10 +97,8 @@ extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32)
             }
             75 => sm / 10,
             76 => sm % 10,
-            81 | 97 => match sm {
-                _ if attribute == 97 && sm >= 90 => 227 << 10,
-                _ if attribute == 97 && ampere_or_hopper => 163 << 10,
-                _ if attribute == 97 => 99 << 10,
+            97 => exec::most_shared(options.target) as i32,
+            81 => match sm {
                 90.. => 228 << 10,
                 _ if ampere_or_hopper => 164 << 10,
                 _ => 100 << 10,

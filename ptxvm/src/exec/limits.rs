@@ -58,7 +58,7 @@ pub enum LaunchError {
 }
 
 /// Bytes of shared memory that a block may have (the opt-in limit of the CUDA programming guide, by compute capability).
-pub(super) fn most_shared(target: Target) -> u32 {
+pub fn most_shared(target: Target) -> u32 {
     let kib = match target.sm {
         90.. => 227,
         86 | 89 => 99,

@@ -34,7 +34,7 @@ mod worker;
 
 pub use error::ExecError;
 pub use host::{Flow, HostCall, HostError, HostFunction, HostFunctions};
-pub use limits::LaunchError;
+pub use limits::{LaunchError, most_shared};
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -1,0 +1,34 @@
+// Sums and maxima over the threads of a row, in an order that the block's size fixes alone.
+//
+// A row has the blockDim.x threads of one threadIdx.y; blockDim.y is above 1 only where a row has 32 threads, one warp.
+#pragma once
+#include <stdint.h>
+
+struct Max {
+  static constexpr float NEUTRAL = -INFINITY;
+  // A NaN is passed over: the sum that follows finds it.
+  __device__ static float of(float a, float b) { return fmaxf(a, b); }
+};
+
+struct Sum {
+  static constexpr float NEUTRAL = 0.0f;
+  __device__ static float of(float a, float b) { return a + b; }
+};
+
+template <class Op> __device__ inline float reduce_warp(float value) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) value = Op::of(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  return value;
+}
+
+// Every thread of the row gets the result. `scratch` is 32 floats of shared memory of this call's own: no barrier follows the last
+// read of it.
+template <class Op> __device__ inline float reduce_row(float value, float* scratch) {
+  value = reduce_warp<Op>(value);
+  if (blockDim.x == 32) return value;
+  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // All lanes have the same value.
+  scratch[warp] = value;
+  __syncthreads();
+  return reduce_warp<Op>(lane < blockDim.x / 32 ? scratch[lane] : Op::NEUTRAL);
+}

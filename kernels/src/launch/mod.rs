@@ -1,0 +1,76 @@
+//! How an op's kernels are found and launched on a device that runs PTX: `kernels/cu` compiled to `kernels/ptx`, which is
+//! part of this library.
+
+mod rows;
+
+use warpweft_device::{Arg, Device, Float, Module, Stream};
+
+use crate::KernelError;
+
+pub(crate) use rows::RowLaunch;
+
+/// The kernels of one op, as PTX for compute capability 8.0: cards from there on run it.
+#[derive(Debug)]
+pub struct Program {
+    /// The op, which is the file's name.
+    pub op: &'static str,
+    /// The text.
+    pub ptx: &'static str,
+}
+
+/// The least compute capability that the PTX is for.
+const COMPUTE: u32 = 80;
+
+macro_rules! programs {
+    ($($name:ident: $op:literal),* $(,)?) => {
+        $(pub(crate) static $name: Program =
+            Program { op: $op, ptx: include_str!(concat!("../../ptx/", $op, ".sm_80.ptx")) };)*
+
+        /// The PTX of every op: what `kernels/ptx` holds.
+        pub fn programs() -> &'static [&'static Program] {
+            static ALL: &[&Program] = &[$(&$name),*];
+            ALL
+        }
+    };
+}
+
+programs! {
+    SOFTMAX: "softmax",
+}
+
+/// A grid of blocks, and the dynamic shared memory of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared: u32,
+}
+
+impl Program {
+    /// Launches `kernel` of the op; a name that ends in `_` gets the type of `T` behind it.
+    pub(crate) fn launch<T: Float>(
+        &'static self,
+        stream: &Stream,
+        kernel: &str,
+        extent: Extent,
+        args: &[Arg],
+    ) -> Result<(), KernelError> {
+        let device = stream.device();
+        self.fits(device)?;
+        let name = if kernel.ends_with('_') { format!("{kernel}{}", T::DTYPE) } else { kernel.to_owned() };
+        let kernel = Module::of_program(device, self.ptx)?.kernel(&name)?;
+        Ok(kernel.launch(stream, extent.grid, extent.block, extent.shared, args)?)
+    }
+
+    fn fits(&self, device: &Device) -> Result<(), KernelError> {
+        let properties = device.properties()?;
+        if properties.compute >= COMPUTE {
+            return Ok(());
+        }
+        Err(KernelError::NoKernel {
+            op: self.op,
+            card: properties.card.clone(),
+            exists: "compute capability 8.0 and later",
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! The kernels of softmax on the software device, under every check and in every way of running.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::mutants::try_mutants;
+use common::ways::{same_bits_in_every_way, same_bits_in_two_ways};
+use common::{On, U, assert_within, f64s, normal};
+use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::softmax::{self, Options, Shape, reference};
+use warpweft_kernels::{Write, programs};
+
+fn forward<T: Float>(on: &On, shape: Shape, options: Options, x: &[T]) -> Vec<T> {
+    let mut y = on.garbage::<T>(x.len());
+    softmax::forward(&on.stream, shape, options, on.up(x).as_view(), y.as_view_mut()).unwrap();
+    on.down(&y)
+}
+
+fn backward<T: Float>(on: &On, case: (Shape, Options), dy: &[T], y: &[T], write: Write, before: &[T]) -> Vec<T> {
+    let (dy, y, mut dx) = (on.up(dy), on.up(y), on.up(before));
+    softmax::backward(&on.stream, case.0, case.1, dy.as_view(), y.as_view(), write, dx.as_view_mut()).unwrap();
+    on.down(&dx)
+}
+
+/// Terms that one after another enter a thread's sum, and the levels of the tree after it.
+fn sum_error(columns: usize) -> f64 {
+    (columns.div_ceil(32).min(columns) as f64 + 10.0) * U
+}
+
+fn visible(options: Options, row: usize, columns: usize) -> usize {
+    match options.causal {
+        Some(queries) => (row % queries + 1 + columns).saturating_sub(queries).min(columns),
+        None => columns,
+    }
+}
+
+/// Masked elements of the input are NaN: nobody may read them.
+fn input<T: Float>(shape: Shape, options: Options, spread: f64) -> Vec<T> {
+    let mut x: Vec<T> = normal::<T>(shape.rows * shape.columns, 1);
+    for (i, x) in x.iter_mut().enumerate() {
+        let masked = i % shape.columns >= visible(options, i / shape.columns, shape.columns);
+        *x = if masked { T::from_f32(f32::NAN) } else { T::from_f64(x.to_f64() * spread) };
+    }
+    x
+}
+
+fn check<T: Float>(rows: usize, columns: usize, options: Options, all: bool) {
+    let shape = Shape { rows, columns };
+    let x = input::<T>(shape, options, 3.0);
+    let ways =
+        |work: &dyn Fn(&On) -> Vec<T>| if all { same_bits_in_every_way(work) } else { same_bits_in_two_ways(work) };
+    let y = ways(&|on| forward(on, shape, options, &x));
+    let (x64, scale) = (f64s(&x), f64::from(options.scale));
+    let exact = reference::forward(shape, options, &x64);
+    // Of an element: product, difference and exponential (2 units) here and in the sum's terms and the rescaling of
+    // partial sums, the sum's own error, the reciprocal and the product with it.
+    assert_within("y", &y, &exact, |i| {
+        let row = i / columns;
+        let seen = &x64[row * columns..row * columns + visible(options, row, columns)];
+        let largest = seen.iter().map(|x| (x * scale).abs()).fold(0.0, f64::max);
+        exact[i] * ((6.0 * largest + 10.0) * U + sum_error(columns)) + 2f64.powi(-126)
+    });
+    let (dy, before) = (normal::<T>(y.len(), 2), normal::<T>(y.len(), 3));
+    let (dy64, y64) = (f64s(&dy), f64s(&y));
+    let exact = reference::backward(shape, options, &dy64, &y64);
+    let bound = |i: usize| {
+        let row = i / columns * columns;
+        let terms: f64 = (row..row + columns).map(|i| (y64[i] * dy64[i]).abs()).sum();
+        scale.abs() * y64[i] * (4.0 * U * (dy64[i].abs() + terms) + terms * sum_error(columns)) + 2f64.powi(-126)
+    };
+    let set = ways(&|on| backward(on, (shape, options), &dy, &y, Write::Set, &before));
+    assert_within("dx", &set, &exact, bound);
+    let added = ways(&|on| backward(on, (shape, options), &dy, &y, Write::Add, &before));
+    let sum: Vec<f64> = exact.iter().zip(&before).map(|(dx, before)| dx + before.to_f64()).collect();
+    assert_within("dx added", &added, &sum, |i| bound(i) + U * sum[i].abs());
+}
+
+const CAUSAL: Options = Options { scale: 0.125, causal: Some(3) };
+
+#[test]
+fn tiles_are_right_in_every_way() {
+    for (rows, columns) in [(1, 1), (6, 7), (9, 32), (3, 128), (6, 100)] {
+        check::<f32>(rows, columns, Options::default(), true);
+        check::<bf16>(rows, columns, Options { scale: -0.5, causal: None }, true);
+        check::<f16>(rows - rows % 3 + 3, columns, CAUSAL, true);
+    }
+}
+
+#[test]
+fn long_rows_are_right() {
+    for (rows, columns) in [(2, 1000), (1, 16_384), (2, 5003)] {
+        check::<f32>(rows, columns, Options::default(), false);
+        check::<bf16>(rows, columns, Options { scale: 0.25, causal: None }, false);
+    }
+    check::<f16>(6, 520, CAUSAL, false);
+    check::<f32>(1, 65_537, Options::default(), false);
+}
+
+#[test]
+fn degenerate_rows_are_as_on_the_cpu() {
+    let inf = f32::INFINITY;
+    let x = [-inf, -inf, -inf, 1.0, -inf, 2.0, inf, 1.0, 1.0, f32::NAN, 0.0, 0.0, 88.0, 1e30, -1e30];
+    let shape = Shape { rows: 5, columns: 3 };
+    let expected = forward(&On::threads(1), shape, Options::default(), &x);
+    let given = forward(&On::software_with_nans(), shape, Options::default(), &x);
+    for (i, (given, expected)) in given.iter().zip(&expected).enumerate() {
+        assert!((given.is_nan() && expected.is_nan()) || (given - expected).abs() < 1e-6, "{i}: {given}, {expected}");
+    }
+    let none = Shape { rows: 0, columns: 5 };
+    assert!(forward::<f32>(&On::software(), none, Options::default(), &[]).is_empty());
+}
+
+/// Cases that take every way through a kernel: packed and not, staged and not, a warp a row and a block, masked and not.
+fn cases() -> Vec<(Shape, Options)> {
+    let plain = Options { scale: 0.5, causal: None };
+    let long = Options { scale: 0.5, causal: Some(64) };
+    [
+        (6, 100, CAUSAL),
+        (64, 101, long),
+        (5, 37, plain),
+        (3, 1101, CAUSAL),
+        (2, 1100, plain),
+        (3, 24_580, CAUSAL),
+        (1, 24_577, plain),
+    ]
+    .map(|(rows, columns, options)| (Shape { rows, columns }, options))
+    .to_vec()
+}
+
+#[test]
+fn mutants_are_killed() {
+    let program = programs().iter().find(|program| program.op == "softmax").unwrap();
+    let mut inputs: Vec<_> = cases().into_iter().map(|case| (case, input::<f32>(case.0, case.1, 2.0))).collect();
+    // A row that has nothing.
+    inputs[2].1[..37].fill(f32::NEG_INFINITY);
+    let right: Vec<_> = inputs.iter().map(|(case, x)| forward(&On::software(), case.0, case.1, x)).collect();
+    let proof = |on: &On| inputs.iter().zip(&right).all(|((case, x), y)| forward(on, case.0, case.1, x) == *y);
+    try_mutants(program, "softmax_forward_f32", 1, proof).assert_killed();
+    let gradients: Vec<_> =
+        inputs.iter().zip(&right).map(|((case, _), y)| (*case, normal::<f32>(y.len(), 7), y)).collect();
+    let run = |on: &On, write| -> Vec<Vec<f32>> {
+        gradients.iter().map(|(case, dy, y)| backward(on, *case, dy, y, write, dy)).collect()
+    };
+    let [set, added] = [Write::Set, Write::Add].map(|write| run(&On::software(), write));
+    let proof = |on: &On| run(on, Write::Set) == set && run(on, Write::Add) == added;
+    try_mutants(program, "softmax_backward_f32", 1, proof).assert_killed();
+}
