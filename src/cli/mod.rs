@@ -1,5 +1,6 @@
 //! The `warpweft` command: its arguments, and what each of its commands does.
 
+mod kernels;
 mod perf;
 mod ptx;
 mod ranks;
@@ -41,6 +42,7 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
     match matches.subcommand() {
         Some(("train", matches)) => train::main(matches),
         Some(("ptx", matches)) => ptx::main(matches),
+        Some(("kernels", matches)) => kernels::main(matches),
         Some(("schedule", matches)) => schedule::main(&from(matches)?),
         Some(("perf", matches)) => match matches.subcommand() {
             Some(("train", matches)) => perf::train::main(&from(matches)?),
@@ -68,6 +70,7 @@ fn command() -> clap::Command {
         .subcommand_required(true)
         .subcommand(train::command())
         .subcommand(perf)
+        .subcommand(kernels::command())
         .subcommand(ptx::command())
         .subcommand(schedule::Flags::augment_args(clap::Command::new("schedule")))
 }

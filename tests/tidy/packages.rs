@@ -45,7 +45,7 @@ fn packages() -> Vec<Package> {
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with("warpweft")
+    ARROWS.iter().any(|(ours, _)| *ours == name)
 }
 
 #[test]
