@@ -13,7 +13,7 @@ use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 use crate::checkpoint::{Checkpoint, Saver, run_folder};
 use crate::config::Config;
 use crate::data::{DataError, Dataset};
-use crate::model::Spread;
+use crate::model::{NARROW, Spread};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
@@ -82,6 +82,8 @@ struct Run<'a, T> {
     snapshot_bytes: u64,
     reporter: Option<Reporter>,
     first_step: u64,
+    /// Steps in which rounding alone may have sent a token to another expert, the one with the smallest margin, and that.
+    narrow: Option<(u64, u64, f32)>,
     trace: Option<Trace>,
     outcome: Outcome,
 }
@@ -159,6 +161,7 @@ impl<'a, T: Float> Run<'a, T> {
             snapshot_bytes: 0,
             reporter,
             first_step: resumed.unwrap_or(0),
+            narrow: None,
             trace: None,
             outcome: Outcome { steps: resumed.unwrap_or(0), ..Outcome::default() },
         };
@@ -237,6 +240,11 @@ impl<'a, T: Float> Run<'a, T> {
         self.outcome.steps = step;
         self.outcome.first_loss.get_or_insert(report.loss);
         self.outcome.last_loss = Some(report.loss);
+        if let Some(routing) = report.routing.as_ref().filter(|routing| routing.is_narrow()) {
+            let (steps, at, margin) = self.narrow.unwrap_or((0, step, f32::INFINITY));
+            let smaller = routing.margin < margin;
+            self.narrow = Some(if smaller { (steps + 1, step, routing.margin) } else { (steps + 1, at, margin) });
+        }
         let evaluates =
             self.config.eval_every > 0 && (step.is_multiple_of(self.config.eval_every) || step == self.config.steps);
         let val_loss = if evaluates { self.evaluate(part)? } else { None };
@@ -268,6 +276,10 @@ impl<'a, T: Float> Run<'a, T> {
             optimizer_ms: millis(report.optimizer),
             peak_bytes: Some(self.set_up_bytes.max(self.trainer.account.peak_total())),
             val_loss,
+            aux_loss: report.routing.as_ref().and_then(|routing| routing.aux_loss),
+            routing_margin: report.routing.as_ref().map(|routing| f64::from(routing.margin)),
+            expert_load: report.routing.as_ref().map(|routing| routing.load),
+            dropped: report.routing.as_ref().map(|routing| routing.dropped),
         };
         Ok(reporter.step(&record)?)
     }
@@ -315,6 +327,12 @@ impl<'a, T: Float> Run<'a, T> {
             false => None,
         };
         let Some(mut reporter) = self.reporter.take() else { return Ok(self.outcome) };
+        if let Some((steps, step, margin)) = self.narrow {
+            reporter.note(&format!(
+                "{steps} steps had a routing margin below {NARROW:e}, the smallest {margin:.1e} in step {step}: rounding alone \
+                 may have chosen there, and another layout may go another way from there on"
+            ))?;
+        }
         if let Some(state) = state {
             reporter.state(&state, self.outcome.steps)?;
         }

@@ -14,7 +14,8 @@ use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{IGNORE, Model, ModelShape, Spread, TensorId, restore, save, take, wholes};
+use crate::model::{Biases, IGNORE, Model, ModelShape, Routing, Spread, TensorId};
+use crate::model::{restore, save, save_biases, take, wholes};
 use crate::optimizer::{Optimizer, Update};
 use crate::parallel::check::check_together;
 use crate::parallel::digest;
@@ -45,6 +46,8 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// Learning rate of the update.
     pub lr: f64,
+    /// What the routers did, where there are some.
+    pub routing: Option<Routing>,
     /// Time in forward passes, the loss included.
     pub forward: Duration,
     /// Time in backward passes.
@@ -107,6 +110,7 @@ impl<T: Float> Trainer<T> {
         let sharding = Sharding::new(table, &mesh, &plan, recipe.zero)?;
         check_together(&plan, table, &sharding, &mesh)?;
         let mut weights = Weights::zeros(table, &sharding, &mut allocator)?;
+        weights.biases = Biases::zeros(&shape, &mut allocator)?;
         let mut gradients = Gradients::new(table, &mesh, &plan, &sharding, &mut allocator)?;
         if let (true, Some(moe)) = (recipe.exact, shape.moe) {
             return Err(TrainError::NotExactExperts { experts: moe.experts });
@@ -188,7 +192,8 @@ impl<T: Float> Trainer<T> {
         let mut transfers = self.gradients.finish()?;
         let squares = self.gradients.sum_of_squares(&self.stream, self.model.table(), &self.plan)?;
         let started = Instant::now();
-        let [loss, tokens, squares] = self.total([tally.sums[0], tally.sums[1], squares])?;
+        let ([loss, tokens, squares], routing) =
+            self.total_with_routing([tally.sums[0], tally.sums[1], squares], scale)?;
         let exposed = clock.lap();
         if self.mesh.world().world() > 1 {
             transfers.push(Transfer { unit: None, bytes: size_of::<[f64; 3]>(), started, finished: clock.0 });
@@ -204,6 +209,9 @@ impl<T: Float> Trainer<T> {
         let coefficient = self.recipe.clip.map_or(1.0, |most| norm::clip_coefficient(grad_norm, most));
         let update = Update { step, lr, grad_scale: coefficient };
         self.optimizer.step(&self.stream, self.model.table(), update, &mut self.weights, &self.gradients)?;
+        if let Some(routing) = &routing {
+            self.weights.biases.step(&self.stream, &routing.counts)?;
+        }
         let begun = clock.0;
         optimizer += clock.lap();
         if let Some(trace) = trace {
@@ -220,6 +228,7 @@ impl<T: Float> Trainer<T> {
             tokens,
             grad_norm,
             lr,
+            routing,
             forward,
             backward,
             waiting,
@@ -244,6 +253,22 @@ impl<T: Float> Trainer<T> {
     fn total<const N: usize>(&self, mut sums: [f64; N]) -> Result<[f64; N], TrainError> {
         self.mesh.world().all_reduce(&mut sums[..], Op::Sum)?;
         Ok(sums)
+    }
+
+    /// The sums over all ranks, and what the routers of all did in the step, a token's loss having the weight `scale`.
+    fn total_with_routing<const N: usize>(
+        &mut self,
+        sums: [f64; N],
+        scale: f64,
+    ) -> Result<([f64; N], Option<Routing>), TrainError> {
+        let Some(moe) = self.model.shape().moe else { return Ok((self.total(sums)?, None)) };
+        let routed = self.pipeline.take_routed(&self.model);
+        let mut all: Vec<f64> = sums.into_iter().chain(routed.sums()).collect();
+        let mut margin = [routed.margin()];
+        self.mesh.world().all_reduce(&mut all[..], Op::Sum)?;
+        self.mesh.world().all_reduce(&mut margin[..], Op::Min)?;
+        let routing = Routing::new(&moe, &all[N..], margin[0], (scale, self.recipe.tokens));
+        Ok((std::array::from_fn(|index| all[index]), Some(routing)))
     }
 
     /// Goes through the micro-batches of some sequences.
@@ -352,7 +377,10 @@ impl<T: Float> Trainer<T> {
     pub fn snapshot(&mut self, data_tokens: u64, config: String) -> Result<Snapshot, TrainError> {
         self.settle()?;
         let (step, seed, wholes) = (self.steps, self.recipe.seed, wholes(&self.model));
-        let (weights, optimizer) = save(self.model.table(), &self.plan, &self.weights, &self.optimizer)?;
+        let (mut weights, optimizer) = save(self.model.table(), &self.plan, &self.weights, &self.optimizer)?;
+        if self.mesh.world().rank() == 0 {
+            weights.extend(save_biases(&self.model, self.weights.biases())?);
+        }
         Ok(Snapshot { step, seed, data_tokens, config, wholes, weights, optimizer })
     }
 

@@ -240,8 +240,9 @@ fn experts_are_a_mixture_of_the_sizes_asked_for() {
     let usual = MoeShape { balance: 0.01, ..MoeShape::new(8, 2, 512) };
     assert_eq!(moe("experts 8").unwrap(), (usual, 0));
     assert_eq!(moe("model llama experts 8").unwrap().0.hidden, 384, "as wide as the MLP of a dense model");
-    let text = "experts 4 top-k 1 expert-hidden 48 shared-expert 96 router sigmoid capacity 1.25 aux-loss 0";
-    let sigmoid = MoeShape { sigmoid: true, capacity: Some(1.25), ..MoeShape::new(4, 1, 48) };
+    let text =
+        "experts 4 top-k 1 expert-hidden 48 shared-expert 96 router sigmoid capacity 1.25 aux-loss 0 bias-rate 1e-3";
+    let sigmoid = MoeShape { sigmoid: true, capacity: Some(1.25), bias_rate: 1e-3, ..MoeShape::new(4, 1, 48) };
     assert_eq!(moe(text).unwrap(), (sigmoid, 96));
     let config = flags(text).unwrap();
     assert_eq!(with_file(&config.to_toml(), "").unwrap().shape(), config.shape());

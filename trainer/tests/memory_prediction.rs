@@ -125,7 +125,7 @@ fn products_of_them() {
 
 #[test]
 fn experts_but_for_what_their_routing_makes() {
-    let moe = MoeShape::new(4, 2, 24);
+    let moe = MoeShape { bias_rate: 1e-3, ..MoeShape::new(4, 2, 24) };
     let shape = ModelShape { moe: Some(moe), ..ModelShape::llama(2, 16, 4, 2, 8, 19) };
     let training = Training { pipeline: ONE_RANK, ..Training::of(shape, 8, 2) };
     let training = Training { micro_batch: 2, ..training };

@@ -32,6 +32,7 @@ fn record(step: u64) -> StepRecord {
         optimizer_ms: Some(5.0),
         peak_bytes: Some(47_396_659),
         val_loss: step.is_multiple_of(10).then_some(4.5),
+        ..StepRecord::default()
     }
 }
 

@@ -85,5 +85,6 @@ pub(super) fn table(moe: &MoeShape, shared: usize) -> Vec<(&'static str, toml::V
         ("router", if moe.sigmoid { "sigmoid" } else { "softmax" }.into()),
         ("capacity", moe.capacity.unwrap_or(0.0).into()),
         ("aux-loss", moe.balance.into()),
+        ("bias-rate", moe.bias_rate.into()),
     ]
 }

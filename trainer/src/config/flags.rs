@@ -104,8 +104,7 @@ pub static FLAGS: &[Flag] = &[
         "X",
         "Step of the router's biases, which keep experts evenly used without a loss; 0 has none",
         "0",
-    )
-    .later(Some("0")),
+    ),
     flag("context", "N", "Tokens of a sequence", "64"),
     flag("vocab", "N", "Entries of the vocabulary; text is bytes, so 256", "256"),
     flag("steps", "N", "Optimizer steps of the whole run", "500").free(),

@@ -88,6 +88,10 @@ impl Rank<'_> {
             Self::add(bytes, Class::Gradients, F32 * if gradients_apart { mine } else { all });
             Self::add(bytes, Class::Optimizer, (2 * F32 + master) * mine);
         }
+        // Biases of routers, which all ranks have.
+        if let Some(moe) = self.model.shape().moe.filter(|moe| moe.bias_rate > 0.0) {
+            Self::add(bytes, Class::Parameters, F32 * self.model.shape().layers * moe.experts);
+        }
         let whole: usize =
             buffers_by_size(self.model.table()).iter().map(|(elements, buffers)| elements * buffers).sum();
         Self::add(bytes, Class::Buffers, if gradients_apart { F32 * whole } else { 0 });

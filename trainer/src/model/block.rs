@@ -286,6 +286,7 @@ impl Block {
         if let (Some(moe), Some(kept)) = (&self.moe, &kept.moe) {
             let sum = pass.of_mut(&mut work.summand, channels)?;
             errors.moe = Some(moe.backward_input(pass, kept, (dout, scale), sum)?);
+            moe.tell(pass, kept, &mut work.routed)?;
         }
         let dnormed = tensor::leave(pass, mlp.leave, &mut work.summand, channels)?;
         pass.stream_of_mut(&mut errors.normed2, channels)?.copy_from(pass.stream, dnormed)?;

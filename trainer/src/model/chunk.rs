@@ -11,6 +11,7 @@ use crate::model::embedding::Ids;
 use crate::model::head::HeadKept;
 use crate::model::pass::{MicroBatch, Pass};
 use crate::model::recompute::{Again, Recompute};
+use crate::model::routing::Routed;
 use crate::model::spread::Chunk;
 use crate::model::{Layer, Model};
 use crate::parallel::exact::fixed_point;
@@ -64,6 +65,8 @@ pub struct Work<T> {
     pub(super) errors: Vec<BlockErrors<T>>,
     /// What passes do not keep.
     again: Again<T>,
+    /// What the routers did since it was taken.
+    pub(crate) routed: Routed,
 }
 
 /// When the gradients of the weights are formed.
@@ -135,6 +138,7 @@ impl Model {
             inner: allocator.zeros(Class::Errors, room.rows * block.widest_inside())?,
             errors: vec![block.errors(room, allocator)?],
             again: Again::new(block, (recompute, blocks), room, allocator)?,
+            routed: Routed::new(self.shape()),
         })
     }
 

@@ -18,6 +18,7 @@ mod moe;
 mod pass;
 mod portion;
 mod recompute;
+mod routing;
 mod shape;
 mod spread;
 mod stored;
@@ -33,10 +34,11 @@ pub use moe::{Moe, MoeErrors, MoeKept};
 pub use pass::{MicroBatch, Pass};
 pub use portion::{Portion, Stretch};
 pub use recompute::Recompute;
+pub use routing::{Biases, NARROW, Routed, Routing};
 pub use shape::{Architecture, ModelShape, MoeShape, ShapeError};
 pub use spread::{Chunk, Part, Spread};
 pub use stored::wholes;
-pub(crate) use stored::{restore, save, take};
+pub(crate) use stored::{restore, save, save_biases, take};
 pub use table::{Entry, Init, Parameter, Table, TensorId, Unit, UnitId};
 
 /// Standard deviation of the initial weights.

@@ -18,10 +18,12 @@ use warpweft_kernels::moe::{self, grouped};
 use crate::TrainError;
 use crate::model::pass::Pass;
 use crate::model::portion::Portion;
+use crate::model::routing::Routed;
 use crate::model::shape::{ModelShape, MoeShape};
 use crate::model::spread::Spread;
 use crate::model::table::{Entry, Init, Table, TensorId};
 use crate::parallel::context::Context;
+use crate::parallel::exact::fixed_point;
 use crate::parallel::expert::Exchange;
 use crate::parallel::gradients::Gradients;
 use crate::parallel::layout::{Axes, Axis, Layout, Placement};
@@ -37,6 +39,8 @@ pub struct Moe {
     /// Columns of each expert that this rank has.
     hidden: usize,
     activation: Activation,
+    /// The block's.
+    index: usize,
 }
 
 /// What a forward pass keeps, made by it: how many rows come to a rank's experts is known only then.
@@ -102,7 +106,7 @@ impl Moe {
         let outputs = if activation == Activation::SwiGlu { 2 * of.hidden } else { of.hidden };
         let up = expert("up", [0, outputs, channels], 1, columns, plain);
         let down = expert("down", [0, channels, of.hidden], 2, vec![units.clone()], small);
-        Self { router, up, down, of, channels, hidden: units.len(), activation }
+        Self { router, up, down, of, channels, hidden: units.len(), activation, index }
     }
 
     fn group<'a, T>(&self, pass: &Pass<'a, T>) -> Result<Option<&'a Arc<Communicator>>, TrainError> {
@@ -157,6 +161,29 @@ impl Moe {
         let (score, sums, d) = (self.options().score, kept.sums.as_view(), dscores.as_view_mut());
         balance::backward(pass.stream, of, score, factor, scores, sums, d)?;
         Ok(Some(dscores))
+    }
+
+    /// Adds what a forward pass did to what is told of the step: once for each, on one of the tensor-parallel ranks, which all
+    /// did the same.
+    ///
+    /// # Errors
+    /// Memory that the host cannot address.
+    pub fn tell<T: Float>(&self, pass: &Pass<'_, T>, kept: &MoeKept<T>, routed: &mut Routed) -> Result<(), TrainError> {
+        let place = pass.mesh.place();
+        if place.tp > 0 {
+            return Ok(());
+        }
+        routed.add(self.index, kept.experts.as_view().host()?, kept.dropped, kept.margin.smallest);
+        if place.cp > 0 || self.of.balance == 0.0 {
+            return Ok(());
+        }
+        let one = Sequences { shape: self.routing(0), sequences: 1, ..self.sequences(pass) };
+        for sequence in 0..pass.batch {
+            let sums = kept.sums.view(sequence * 2 * self.of.experts..(sequence + 1) * 2 * self.of.experts)?;
+            // Sums that no order of the sequences changes.
+            routed.add_loss(fixed_point(balance::loss(pass.stream, one, sums)? as f32));
+        }
+        Ok(())
     }
 
     fn router(&self, rows: usize) -> matmul::Shape {
@@ -224,7 +251,8 @@ impl Moe {
         let (mut scores, mut weights) = (device.uninitialized(logits.len())?, device.uninitialized(all)?);
         let mut experts = device.uninitialized(all)?;
         let (s, e, w) = (scores.as_view_mut(), experts.as_view_mut(), weights.as_view_mut());
-        let margin = router::forward(stream, shape, self.options(), logits.as_view(), None, s, e, w)?;
+        let bias = pass.weights.biases.of(self.index)?;
+        let margin = router::forward(stream, shape, self.options(), logits.as_view(), bias, s, e, w)?;
 
         let sums = match self.of.balance > 0.0 {
             true => self.sums(pass, scores.as_view(), experts.as_view())?,

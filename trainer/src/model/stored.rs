@@ -12,7 +12,7 @@ use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Held, Piece, Pieces, Rows, Whole};
 use crate::model::shape::Architecture;
 use crate::model::table::{Parameter, Table, Unit};
-use crate::model::{Model, TensorId};
+use crate::model::{Biases, Model, TensorId};
 use crate::optimizer::{KINDS, Optimizer};
 use crate::parallel::plan::Plan;
 use crate::parallel::weights::Weights;
@@ -69,7 +69,36 @@ pub fn wholes(model: &Model) -> Vec<Whole> {
             all.push(Whole { name, shape, parts: vec![rows_of(parameter, 0..rows)], turned });
         }
     }
+    all.extend(biases(model).map(|name| Whole::plain(&name, &[shape.moe.map_or(0, |moe| moe.experts)])));
     all
+}
+
+/// The end of the name of a router, and that of its biases as DeepSeek's models have them.
+const ROUTER: [&str; 2] = [".gate.weight", ".gate.e_score_correction_bias"];
+
+/// The names of the biases of all routers, block after block, where there are some.
+fn biases(model: &Model) -> impl Iterator<Item = String> + '_ {
+    let there = model.shape().moe.is_some_and(|moe| moe.bias_rate > 0.0);
+    let names = model.table().parameters().iter().map(Parameter::name);
+    names.filter(move |name| there && name.ends_with(ROUTER[0])).map(|name| name.replace(ROUTER[0], ROUTER[1]))
+}
+
+/// The biases of all routers, which every rank has.
+///
+/// # Errors
+/// Biases that are not in host memory.
+pub(crate) fn save_biases(model: &Model, values: &Biases) -> Result<Vec<Piece>, TrainError> {
+    let values = values.values()?.chunks(values.experts().max(1));
+    Ok(biases(model).zip(values).map(|(name, values)| Piece::new(name, Held::whole(&[values.len()]), values)).collect())
+}
+
+/// Sets them from what stands in a file.
+fn read_biases(model: &Model, pieces: &Pieces<'_>, into: &mut Biases) -> Result<(), TrainError> {
+    let experts = into.experts().max(1);
+    for (name, values) in biases(model).zip(into.values_mut()?.chunks_mut(experts)) {
+        pieces.read_f32(&name, &Held::whole(&[values.len()]), values)?;
+    }
+    Ok(())
 }
 
 /// What a part of a unit holds of each of its parameters: which elements, and where in the part.
@@ -145,6 +174,7 @@ pub(crate) fn restore<T: Float>(
     let kinds = KINDS.into_iter().filter(|kind| optimizer.has(*kind)).map(|kind| kind.name());
     let names = kinds.flat_map(|kind| table.parameters().iter().map(move |p| format!("{kind}.{}", p.name())));
     state.expect_only(names.collect::<Vec<_>>().iter().map(String::as_str))?;
+    read_biases(model, &stored, &mut weights.biases)?;
     weights.settle()?;
     for (id, unit) in table.units_here() {
         let mine = optimizer.mine(id)?;
@@ -171,6 +201,7 @@ pub(crate) fn take<T: Float>(
 ) -> Result<Vec<String>, TrainError> {
     let (table, wholes) = (model.table(), wholes(model));
     let (pieces, notes) = file.weights(&wholes)?;
+    read_biases(model, &pieces, &mut weights.biases)?;
     weights.settle()?;
     for (id, unit) in table.units_here() {
         let mine = optimizer.mine(id)?;

@@ -2,7 +2,7 @@
 //!
 //! Of each parameter in the order of the table come the weights (f32; the master weights where there are some), the first
 //! and the second moment, as little-endian f32 of the whole tensor. Each element comes from the one rank that counts it in
-//! the global norm; a tensor is put together on all ranks, one at a time.
+//! the global norm; a tensor is put together on all ranks, one at a time. The biases of routers, which all have, come last.
 
 use sha2::{Digest, Sha256};
 use warpweft_device::Float;
@@ -48,6 +48,7 @@ impl<T: Float> State<'_, T> {
                 whole.iter().for_each(|value| hash.update(value.to_le_bytes()));
             }
         }
+        self.weights.biases().values()?.iter().for_each(|bias| hash.update(bias.to_le_bytes()));
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 

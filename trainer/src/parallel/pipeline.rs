@@ -17,7 +17,7 @@ use warpweft_schedule::{Content, Kind, Message, Operation, Placement, Schedule, 
 use crate::TrainError;
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{MicroBatch, Model, Recompute, Room, Slot, Weights as Then, Work};
+use crate::model::{MicroBatch, Model, Recompute, Room, Routed, Slot, Weights as Then, Work};
 use crate::parallel::gradients::Gradients;
 use crate::parallel::links::{Arrival, Links, UNDER_WAY, directions};
 use crate::parallel::mesh::Mesh;
@@ -298,6 +298,11 @@ impl<T: Float> Pipeline<T> {
     pub(crate) fn ended(&self, model: &Model) -> Option<&Slot<T>> {
         let chunk = model.spread().chunks.iter().position(|chunk| chunk.here && chunk.ends && chunk.copy == 0)?;
         self.slots[chunk].last()
+    }
+
+    /// What the routers did since this was asked last.
+    pub(crate) fn take_routed(&mut self, model: &Model) -> Routed {
+        std::mem::replace(&mut self.work.routed, Routed::new(model.shape()))
     }
 
     /// Bytes that this rank has sent to other stages.

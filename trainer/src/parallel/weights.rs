@@ -12,7 +12,7 @@ use warpweft_kernels::philox::Philox4x32;
 
 use crate::TrainError;
 use crate::memory::{Account, Allocator, Class};
-use crate::model::{Init, Parameter, Table, TensorId, UnitId};
+use crate::model::{Biases, Init, Parameter, Table, TensorId, UnitId};
 use crate::parallel::zero::{Sharding, Shards, buffers_by_size};
 
 /// The weights that a rank holds, in the type that the passes read.
@@ -24,6 +24,8 @@ pub struct Weights<T> {
     free: Vec<Buffer<T>>,
     /// Where buffers that are made later are entered.
     account: Account,
+    /// What no gradient moves: the biases of all routers.
+    pub(crate) biases: Biases,
 }
 
 struct Unit<T> {
@@ -70,7 +72,12 @@ impl<T: Float> Weights<T> {
             }
         }
         let places = table.parameters().iter().map(|parameter| (parameter.unit, parameter.range())).collect();
-        Ok(Self { units, places, free, account: allocator.account.clone() })
+        Ok(Self { units, places, free, account: allocator.account.clone(), biases: Biases::none(allocator)? })
+    }
+
+    /// The biases of all routers.
+    pub fn biases(&self) -> &Biases {
+        &self.biases
     }
 
     /// One weight.

@@ -145,6 +145,9 @@ impl Events {
         let numbers = [
             ("loss/train", record.loss),
             ("loss/held_out", record.val_loss),
+            ("loss/auxiliary", record.aux_loss),
+            ("experts/load", record.expert_load),
+            ("experts/routing_margin", record.routing_margin),
             ("optimizer/grad_norm", record.grad_norm),
             ("optimizer/lr", record.lr),
             ("speed/tokens_per_s", record.tokens_per_s),

@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::error::ReportError;
 use super::record::StepRecord;
+use crate::model::NARROW;
 
 /// Steps for which a line stays above the bar, in parts of the run.
 const LINES_ABOVE_BAR: u64 = 20;
@@ -117,6 +118,12 @@ pub fn step_line(record: &StepRecord, steps: u64) -> String {
         exposed(record),
         record.peak_bytes.map_or_else(|| "-".into(), bytes),
     );
+    if let Some(load) = record.expert_load {
+        line += &format!("  expert load {load:.2}");
+    }
+    if let Some(margin) = record.routing_margin.filter(|margin| *margin < f64::from(NARROW)) {
+        line += &format!("  routing margin {margin:.1e}");
+    }
     if let Some(loss) = record.val_loss {
         line += &format!("  held-out loss {loss:.4}");
     }

@@ -33,6 +33,19 @@ pub struct StepRecord {
     pub optimizer_ms: Option<f64>,
     /// Most memory in use at once, on the rank that used most.
     pub peak_bytes: Option<u64>,
+    /// The auxiliary loss of experts, times its weight: in the gradients, and not in `loss`. With what follows, there only
+    /// where the model has experts.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub aux_loss: Option<f64>,
+    /// The smallest margin of all choices of experts; `null` where all are chosen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub routing_margin: Option<f64>,
+    /// How many times the mean the most used expert of a layer was chosen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expert_load: Option<f64>,
+    /// Assignments to experts that were over their capacity.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub dropped: Option<u64>,
     /// Held-out loss, on the steps that took one; else the key is not there.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub val_loss: Option<f64>,
