@@ -45,7 +45,7 @@ impl Costs {
     }
 
     /// Time of an operation in one chunk of a placement.
-    pub(crate) fn of(&self, kind: Kind, placement: &Placement) -> f64 {
+    pub fn of(&self, kind: Kind, placement: &Placement) -> f64 {
         let stage = match kind {
             Kind::F => self.forward,
             Kind::B => self.backward,

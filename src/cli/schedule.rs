@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
 use super::stop::Stop;
 use warpweft::schedule::{Costs, Name, Schedule, ScheduleError, svg, text};
+use warpweft::trainer::parallel::simulated;
 
 /// Characters in a line of the timeline.
 const WIDTH: usize = 160;
@@ -45,6 +47,10 @@ pub(crate) struct Flags {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Run it on as many ranks (threads), through the executor that trains; computations are waits, a unit of time is so
+    /// many milliseconds
+    #[arg(long, value_name = "MS", value_parser = milliseconds)]
+    measure: Option<f64>,
     /// Write the timeline as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -57,8 +63,84 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
         fs::write(file, svg(&schedule))
             .map_err(|error| Stop::failed(format!("cannot write {} (--svg): {error}", file.display())))?;
     }
-    let out = if flags.json { object(&schedule) } else { page(&schedule) };
+    let measured = flags.measure.map(|unit| measure(&schedule, unit)).transpose()?;
+    let mut out = if flags.json { object(&schedule) } else { page(&schedule) };
+    match (&measured, flags.json) {
+        (Some(measured), true) => out = format!("{},\"measured\":{}}}", out.trim_end_matches('}'), measured.object()),
+        (Some(measured), false) => out += &format!("\n{}", measured.text(&schedule)),
+        (None, _) => {}
+    }
     Ok(writeln!(io::stdout(), "{out}")?)
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let unit = text.parse().ok().filter(|unit: &f64| *unit > 0.0 && *unit <= 1e4);
+    unit.ok_or_else(|| "give milliseconds above 0, up to 10000".to_owned())
+}
+
+/// Repeats of a measurement, after one that does not count.
+const REPEATS: usize = 5;
+
+/// What a schedule took on real ranks.
+struct Measured {
+    /// The longest span of a rank, by repeat, shortest first, in units of the schedule's times.
+    costs: Vec<f64>,
+    compute: f64,
+    peaks: Vec<usize>,
+    messages: Vec<usize>,
+}
+
+fn measure(schedule: &Schedule, unit: f64) -> Result<Measured, Stop> {
+    let repeats = simulated::run(schedule, Duration::from_secs_f64(unit / 1e3), REPEATS)?;
+    let cost =
+        |ranks: &Vec<simulated::Run>| ranks.iter().map(|rank| rank.span.as_secs_f64() * 1e3 / unit).fold(0.0, f64::max);
+    let mut costs: Vec<f64> = repeats.iter().map(cost).collect();
+    costs.sort_by(f64::total_cmp);
+    for (rank, run) in repeats.iter().flat_map(|ranks| ranks.iter().enumerate()) {
+        if run.order != schedule.computations(rank) {
+            return Err(Stop::failed(format!("rank {rank} did not keep to the order of {}", schedule.origin())));
+        }
+    }
+    let last = repeats.last().map_or(&[][..], Vec::as_slice);
+    let (peaks, messages) = (last.iter().map(|run| run.peak).collect(), last.iter().map(|run| run.messages).collect());
+    Ok(Measured { costs, compute: schedule.micro_batches() as f64 * schedule.costs().compute(), peaks, messages })
+}
+
+impl Measured {
+    fn cost(&self) -> f64 {
+        self.costs[self.costs.len() / 2]
+    }
+
+    fn rate(&self) -> f64 {
+        (self.cost() - self.compute) / self.cost()
+    }
+
+    fn object(&self) -> String {
+        json!({
+            "cost": self.cost(),
+            "costs": self.costs,
+            "bubble_rate": self.rate(),
+            "peak_chunk_activations": self.peaks,
+            "sends": self.messages,
+        })
+        .to_string()
+    }
+
+    fn text(&self, schedule: &Schedule) -> String {
+        let (cost, predicted) = (self.cost(), schedule.proof().cost);
+        format!(
+            "measured on {} ranks: cost {cost:.3} ({:+.2} %; {:.3} to {:.3} in {} repeats), rate {:.4}; \
+             the order that of the lists, activations {}, messages {}",
+            schedule.ranks(),
+            100.0 * (cost - predicted) / predicted,
+            self.costs[0],
+            self.costs[self.costs.len() - 1],
+            self.costs.len(),
+            self.rate(),
+            if self.peaks == schedule.peak_activations() { "as counted" } else { "NOT as counted" },
+            if self.messages == schedule.proof().sends { "as counted" } else { "NOT as counted" },
+        )
+    }
 }
 
 fn make(flags: &Flags) -> Result<Schedule, ScheduleError> {

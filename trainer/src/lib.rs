@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod besides;
 pub mod checkpoint;
 pub mod config;
 pub mod data;

@@ -44,6 +44,8 @@ pub struct Recipe {
     pub chunks: Option<usize>,
     /// What of the activations is computed again in backward passes; the numbers do not depend on it.
     pub recompute: Recompute,
+    /// Whether gradients and weights are on their way while passes compute; the numbers do not depend on it.
+    pub overlap: bool,
 }
 
 impl Recipe {
@@ -64,6 +66,7 @@ impl Recipe {
             pipeline: Name::OneForwardOneBackward,
             chunks: None,
             recompute: Recompute::None,
+            overlap: true,
         }
     }
 

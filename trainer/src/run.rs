@@ -126,6 +126,7 @@ impl<'a, T: Float> Run<'a, T> {
             pipeline: config.schedule,
             chunks: config.chunks,
             recompute: config.recompute,
+            overlap: config.overlap,
             ..Recipe::new(tokens, batch)
         };
         let shape = config.shape();
@@ -446,7 +447,13 @@ mod tests {
     fn overlapping_transfers_count_once() {
         let at = |base: Instant, millis| base + Duration::from_millis(millis);
         let base = Instant::now();
-        let transfer = |from, to| Transfer { unit: None, bytes: 4, started: at(base, from), finished: at(base, to) };
+        let transfer = |from, to| Transfer {
+            what: "all-reduce",
+            unit: None,
+            bytes: 4,
+            started: at(base, from),
+            finished: at(base, to),
+        };
         assert_eq!(under_way(&[transfer(0, 10), transfer(5, 20), transfer(30, 31)]), Duration::from_millis(21));
         assert_eq!(under_way(&[]), Duration::ZERO);
     }

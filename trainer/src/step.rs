@@ -18,13 +18,11 @@ use crate::model::{Biases, IGNORE, Model, ModelShape, Routing, Spread, TensorId}
 use crate::model::{restore, save, save_biases, take, wholes};
 use crate::optimizer::{Optimizer, Update};
 use crate::parallel::check::check_together;
-use crate::parallel::digest;
+use crate::parallel::executor::Tally;
 use crate::parallel::gradients::{Gradients, Transfer};
-use crate::parallel::layout::Axes;
-use crate::parallel::mesh::{Mesh, Sizes};
-use crate::parallel::pipeline::{Pipeline, Tally, Walk};
+use crate::parallel::mesh::Mesh;
+use crate::parallel::pipeline::{Pipeline, Walk, Walked};
 use crate::parallel::plan::Plan;
-use crate::parallel::share;
 use crate::parallel::traffic::Traffic;
 use crate::parallel::weights::{Weights, initial_units};
 use crate::parallel::zero::{Sharding, Zero};
@@ -48,22 +46,26 @@ pub struct StepReport {
     pub lr: f64,
     /// What the routers did, where there are some.
     pub routing: Option<Routing>,
-    /// Time in forward passes, the loss included.
+    /// Time of computation in forward passes, the loss included.
     pub forward: Duration,
-    /// Time in backward passes.
+    /// Time of computation in backward passes.
     pub backward: Duration,
     /// Time in which the passes waited for other stages.
     pub waiting: Duration,
+    /// From the start of the first pass to the end of the last.
+    pub span: Duration,
     /// The most passes of micro-batches through chunks that were under way at once.
     pub peak_passes: usize,
-    /// Time from the last backward pass until all gradients were summed: communication that nothing hid.
+    /// Time in which this rank did nothing but wait for communication, other stages' passes not counted: what nothing hid.
     pub exposed: Duration,
-    /// Time in norm, clip and update.
+    /// Time of computation in norm, clip and update.
     pub optimizer: Duration,
     /// Bytes that this rank sent, the gathers of new weights not yet among them where they are under way.
     pub traffic: Traffic,
-    /// When each bucket was on its way, and the sum of the losses at the end.
+    /// When what was communicated beside the passes was on its way: gradients and weights of units, at the end the losses.
     pub transfers: Vec<Transfer>,
+    /// When the last backward pass ended.
+    pub passes_ended: Instant,
 }
 
 /// A model in training on one rank.
@@ -73,14 +75,16 @@ pub struct Trainer<T> {
     pub(crate) weights: Weights<T>,
     pub(crate) optimizer: Optimizer,
     pub(crate) gradients: Gradients,
-    pipeline: Pipeline<T>,
+    pub(crate) pipeline: Pipeline<T>,
     pub(crate) mesh: Mesh,
-    plan: Plan,
-    sharding: Sharding,
+    pub(crate) plan: Plan,
+    pub(crate) sharding: Sharding,
     pub(crate) account: Account,
     pub(crate) recipe: Recipe,
     /// Bytes of the communicators' buffers that are in the account.
     communication_bytes: u64,
+    /// What was sent besides steps: for held-out losses, samples, digests.
+    pub(crate) besides: Traffic,
     /// Steps done.
     pub(crate) steps: u64,
 }
@@ -124,7 +128,8 @@ impl<T: Float> Trainer<T> {
         for (unit, values) in initial_units(table, recipe.seed) {
             optimizer.set_unit(&stream, unit, &values, &mut weights)?;
         }
-        let (communication_bytes, steps) = (0, 0);
+        let (communication_bytes, besides, steps) = (0, Traffic::default(), 0);
+        (weights.overlap, gradients.overlap) = (recipe.overlap, recipe.overlap);
         let mut trainer = Self {
             stream,
             model,
@@ -138,6 +143,7 @@ impl<T: Float> Trainer<T> {
             account,
             recipe,
             communication_bytes,
+            besides,
             steps,
         };
         trainer.account_for_communication();
@@ -184,19 +190,23 @@ impl<T: Float> Trainer<T> {
         let mut clock = Clock::start();
         let count = self.recipe.micro_batches(self.mesh.sizes(), self.recipe.batch);
         let (passes, before) = (self.passes(count), self.traffic());
+        self.weights.take_transfers();
         self.gradients.begin_step(&self.stream, &passes)?;
         let mut optimizer = clock.lap();
         let scale = 1.0 / valid.max(1) as f64;
-        let tally = self.walk(sequences, Go::Train { scale: scale as f32 }, trace)?;
+        let Walked { sums, exposed: [of_forward, of_backward], tally } =
+            self.walk(sequences, Go::Train { scale: scale as f32 }, trace)?;
         clock.lap();
+        let passes_ended = clock.0;
         let mut transfers = self.gradients.finish()?;
+        transfers.extend(self.weights.take_transfers());
         let squares = self.gradients.sum_of_squares(&self.stream, self.model.table(), &self.plan)?;
         let started = Instant::now();
-        let ([loss, tokens, squares], routing) =
-            self.total_with_routing([tally.sums[0], tally.sums[1], squares], scale)?;
-        let exposed = clock.lap();
+        let ([loss, tokens, squares], routing) = self.total_with_routing([sums[0], sums[1], squares], scale)?;
+        let mut exposed = of_forward + of_backward + clock.lap();
         if self.mesh.world().world() > 1 {
-            transfers.push(Transfer { unit: None, bytes: size_of::<[f64; 3]>(), started, finished: clock.0 });
+            let bytes = size_of::<[f64; 3]>();
+            transfers.push(Transfer { what: "all-reduce", unit: None, bytes, started, finished: clock.0 });
         }
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
@@ -208,19 +218,21 @@ impl<T: Float> Trainer<T> {
         let lr = self.recipe.schedule.rate(step);
         let coefficient = self.recipe.clip.map_or(1.0, |most| norm::clip_coefficient(grad_norm, most));
         let update = Update { step, lr, grad_scale: coefficient };
+        let (begun, waited) = (clock.0, self.mesh.waited());
         self.optimizer.step(&self.stream, self.model.table(), update, &mut self.weights, &self.gradients)?;
         if let Some(routing) = &routing {
             self.weights.biases.step(&self.stream, &routing.counts)?;
         }
-        let begun = clock.0;
-        optimizer += clock.lap();
+        let waited = self.mesh.waited() - waited;
+        exposed += waited;
+        optimizer += clock.lap().saturating_sub(waited);
         if let Some(trace) = trace {
             trace.add(Track::Compute, "optimizer", begun, clock.0);
             record(trace, &transfers);
         }
         self.steps = step;
         self.account_for_communication();
-        let (loss, tokens) = (loss * scale, valid);
+        let (loss, tokens, span) = (loss * scale, valid, tally.span());
         let Tally { forward, backward, waiting, peak: peak_passes, .. } = tally;
         Ok(StepReport {
             step,
@@ -229,19 +241,21 @@ impl<T: Float> Trainer<T> {
             grad_norm,
             lr,
             routing,
-            forward,
-            backward,
+            forward: forward.saturating_sub(of_forward),
+            backward: backward.saturating_sub(of_backward),
             waiting,
+            span,
             peak_passes,
             exposed,
             optimizer,
             traffic: self.traffic() - before,
             transfers,
+            passes_ended,
         })
     }
 
     /// Whether these are whole sequences, with a target for each of their tokens.
-    fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
         let tokens = self.recipe.tokens;
         if inputs.len() == targets.len() && inputs.len().is_multiple_of(tokens) {
             return Ok(());
@@ -250,7 +264,7 @@ impl<T: Float> Trainer<T> {
     }
 
     /// The sums over all ranks.
-    fn total<const N: usize>(&self, mut sums: [f64; N]) -> Result<[f64; N], TrainError> {
+    pub(crate) fn total<const N: usize>(&self, mut sums: [f64; N]) -> Result<[f64; N], TrainError> {
         self.mesh.world().all_reduce(&mut sums[..], Op::Sum)?;
         Ok(sums)
     }
@@ -272,7 +286,12 @@ impl<T: Float> Trainer<T> {
     }
 
     /// Goes through the micro-batches of some sequences.
-    fn walk(&mut self, sequences: Sequences<'_>, go: Go, trace: Option<&Trace>) -> Result<Tally, TrainError> {
+    pub(crate) fn walk(
+        &mut self,
+        sequences: Sequences<'_>,
+        go: Go,
+        trace: Option<&Trace>,
+    ) -> Result<Walked, TrainError> {
         let Self { stream, model, weights, gradients, pipeline, mesh, plan, recipe, .. } = self;
         let first = recipe.share(mesh, recipe.batch).start as u64;
         let feed = &Feed::new(sequences, mesh, recipe.tokens, recipe.micro_batch, first);
@@ -284,70 +303,13 @@ impl<T: Float> Trainer<T> {
         }
     }
 
-    /// Mean loss over `count` sequences that the ranks share out among them; nothing is learnt from them.
-    ///
-    /// # Errors
-    /// As [`step`](Self::step).
-    pub fn evaluate(&mut self, sequences: Sequences<'_>, count: usize) -> Result<f64, TrainError> {
-        self.check(sequences)?;
-        self.on_pool(|trainer| {
-            let micro_batches = trainer.recipe.micro_batches(trainer.mesh.sizes(), count);
-            let tally = trainer.walk(sequences, Go::Forward { micro_batches }, None)?;
-            let [loss, tokens] = trainer.total(tally.sums)?;
-            Ok(loss / tokens.max(1.0))
-        })
-    }
-
-    /// The logits of the last of `tokens` (at most the context) as f32, for sampling.
-    ///
-    /// # Errors
-    /// A token outside the vocabulary; more tokens than the context.
-    pub fn next_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>, TrainError> {
-        // Parts of a sequence are those of a whole one; what stands behind a token does not reach it.
-        let whole = self.mesh.sequence().map_or(tokens.len(), |_| self.recipe.tokens);
-        let mut inputs = tokens.to_vec();
-        inputs.resize(whole, 0);
-        let ignored = vec![IGNORE; whole];
-        self.on_pool(|trainer| {
-            let usual = std::mem::replace(&mut trainer.recipe.tokens, whole);
-            let sequences = Sequences { inputs: &inputs, targets: &ignored };
-            let done = trainer.walk(sequences, Go::Forward { micro_batches: 1 }, None);
-            trainer.recipe.tokens = usual;
-            done?;
-            let places = trainer.mesh.places(whole);
-            trainer.logits_of(places.iter().position(|place| *place as usize + 1 == tokens.len()))
-        })
-    }
-
-    /// The logits of a row of the pass just done, which one of the context-parallel ranks has: of the whole vocabulary, on
-    /// every rank.
-    fn logits_of(&self, row: Option<usize>) -> Result<Vec<f32>, TrainError> {
-        let (vocab, Sizes { pp, dp, cp, tp, .. }) = (self.model.shape().vocab, self.mesh.sizes());
-        let mut all = vec![0.0; vocab];
-        if let (Some(slot), Some(row)) = (self.pipeline.ended(&self.model), row) {
-            let counts: Vec<usize> = (0..tp).map(|index| share(vocab, tp, index).len()).collect();
-            let own = counts[self.mesh.place().tp];
-            let logits = slot.logits().ok_or(TrainError::NotHere { unit: 0 })?;
-            let last = logits.slice(row * own..(row + 1) * own)?.download(&self.stream)?;
-            let last: Vec<f32> = last.into_iter().map(T::to_f32).collect();
-            match self.mesh.groups(Axes::TENSOR)?.first() {
-                Some(group) => group.all_gather_v(&last, &mut all, &counts)?,
-                None => all = last,
-            }
-        }
-        if self.mesh.sequence().is_some() {
-            self.mesh.context().all_reduce(&mut all, Op::Sum)?;
-        }
-        if pp > 1 {
-            let chunks = &self.model.spread().chunks;
-            let stage = chunks.iter().find(|chunk| chunk.ends).map_or(0, |chunk| chunk.stage);
-            self.mesh.world().broadcast(&mut all[..], stage * dp * cp * tp)?;
-        }
-        Ok(all)
+    /// Bytes that this rank has sent for its steps, once no weights are on their way ([`settle`](Self::settle)).
+    pub fn sent(&self) -> Traffic {
+        self.traffic() - self.besides
     }
 
     /// Bytes that this rank has sent.
-    fn traffic(&self) -> Traffic {
+    pub(crate) fn traffic(&self) -> Traffic {
         let mesh = self.mesh.traffic();
         Traffic { pipeline: mesh.pipeline + self.pipeline.sent_bytes(), ..mesh }
     }
@@ -410,17 +372,6 @@ impl<T: Float> Trainer<T> {
         self.weights.settle()
     }
 
-    /// The SHA-256 of all weights and all state of the optimizer, of the whole tensors in a fixed order, which is the same
-    /// at every layout where the numbers are ([`Recipe::exact`]). Collective over all ranks.
-    ///
-    /// # Errors
-    /// A peer that died.
-    pub fn state_sha256(&mut self) -> Result<String, TrainError> {
-        self.settle()?;
-        let Self { model, mesh, plan, sharding, weights, optimizer, .. } = &*self;
-        digest::State { table: model.table(), mesh, plan, sharding, weights, optimizer }.sha256()
-    }
-
     /// The bytes that it holds and held, by class.
     pub fn account(&self) -> &Account {
         &self.account
@@ -449,7 +400,7 @@ impl<T: Float> Trainer<T> {
 
 /// What a walk through micro-batches is for.
 #[derive(Clone, Copy)]
-enum Go {
+pub(crate) enum Go {
     /// Gradients of the losses times `scale`.
     Train { scale: f32 },
     /// The losses alone.
@@ -458,10 +409,9 @@ enum Go {
 
 /// Draws when each transfer was on its way.
 fn record(trace: &Trace, transfers: &[Transfer]) {
-    for Transfer { unit, bytes, started, finished } in transfers {
-        let what = unit.map_or_else(|| "losses".to_owned(), |unit| format!("unit {unit}"));
-        let name = format!("all_reduce {what}, {bytes} bytes");
-        trace.add(Track::Communication, name, *started, *finished);
+    for Transfer { what, unit, bytes, started, finished } in transfers {
+        let of = unit.map_or_else(|| "losses".to_owned(), |unit| format!("unit {unit}"));
+        trace.add(Track::Communication, format!("{what} of {of}, {bytes} bytes"), *started, *finished);
     }
 }
 

@@ -11,7 +11,7 @@ mod turn;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use pending::{Done, Pending, PendingError};
 pub use point::Group;
@@ -79,6 +79,7 @@ struct Shared {
     spins: u32,
     job: Job,
     turn: Arc<Turn>,
+    waited: Arc<Waited>,
     /// `None` with one rank: nothing to talk to.
     live: Option<Mutex<Live>>,
     failed: OnceLock<Failure>,
@@ -179,6 +180,11 @@ impl Communicator {
         self.shared.live().map_or(0, |live| live.engine.sent_bytes())
     }
 
+    /// Time in which callers have waited: for blocking calls to return, for operations under way, for a scope to end.
+    pub fn waited(&self) -> Duration {
+        Duration::from_nanos(self.shared.waited.0.load(Ordering::Relaxed))
+    }
+
     /// The deadline of every wait from now on.
     pub fn set_timeout(&self, timeout: Duration) {
         self.shared.timeout_ns.store(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -203,11 +209,42 @@ impl Communicator {
         }
     }
 
-    /// A place in the order of operations, whose turn has come.
-    fn enter(&self) -> Ticket {
+    /// A place in the order of operations, whose turn has come; the time until it goes is a caller's wait.
+    fn enter(&self) -> Entered<'_> {
+        let waiting = self.shared.waited.begin();
         let ticket = self.shared.turn.ticket();
         ticket.wait();
-        ticket
+        Entered { _ticket: ticket, _waiting: waiting }
+    }
+}
+
+/// A blocking call in its turn.
+struct Entered<'a> {
+    // Before the other: whoever comes next need not wait for the clock.
+    _ticket: Ticket,
+    _waiting: Waiting<'a>,
+}
+
+/// Nanoseconds in which callers waited.
+#[derive(Default)]
+struct Waited(AtomicU64);
+
+/// A caller that waits, from its making to its end.
+struct Waiting<'a> {
+    waited: &'a Waited,
+    begun: Instant,
+}
+
+impl Waited {
+    fn begin(&self) -> Waiting<'_> {
+        Waiting { waited: self, begun: Instant::now() }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let nanoseconds = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.waited.0.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 }
 
@@ -239,6 +276,7 @@ impl Membership {
             spins: looks / self.world as u32,
             job,
             turn: Arc::default(),
+            waited: Arc::default(),
             live,
             failed: OnceLock::new(),
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use warpweft_device::Element;
 
-use super::{Communicator, Group, Shared};
+use super::{Communicator, Group, Shared, Waited};
 use crate::region::OwnedRegion;
 use crate::{Cause, CommError, Failure, Op, Verdict};
 
@@ -55,6 +55,7 @@ impl<B> From<PendingError<B>> for CommError {
 #[must_use = "the result, and a failure, come with `wait`"]
 pub struct Pending<B> {
     slot: Arc<Slot<Outcome<B>>>,
+    waited: Arc<Waited>,
 }
 
 type Outcome<B> = Result<Done<B>, PendingError<B>>;
@@ -70,6 +71,7 @@ impl<B> Pending<B> {
     /// # Errors
     /// [`PendingError`] with the reason; every wait of the operation itself has the communicator's deadline.
     pub fn wait(self) -> Result<Done<B>, PendingError<B>> {
+        let _waiting = self.waited.begin();
         self.slot.take()
     }
 }
@@ -239,7 +241,7 @@ impl Communicator {
     ) -> Pending<B> {
         let slot = Slot::new();
         let promise = Promise { slot: slot.clone(), kept: false };
-        let pending = Pending { slot };
+        let pending = Pending { slot, waited: self.shared.waited.clone() };
         if self.world() == 1 {
             promise.keep(timed(&self.shared, buffer, run));
             return pending;

@@ -60,12 +60,13 @@ impl Communicator {
     /// The first failure among the operations that nobody waited for.
     pub fn scope<'env, R>(&self, body: impl for<'scope> FnOnce(&Scope<'scope, 'env>) -> R) -> Result<R, CommError> {
         let outcomes = Arc::new(Mutex::new(Vec::new()));
-        let value = thread::scope(|threads| {
+        let (value, waiting) = thread::scope(|threads| {
             let abort = AbortOnPanic(self);
             let value = body(&Scope { threads, shared: self.shared.clone(), outcomes: outcomes.clone() });
             std::mem::forget(abort);
-            value
+            (value, self.shared.waited.begin())
         });
+        drop(waiting);
         for slot in outcomes.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             if let Some(Err(error)) = slot.take_now() {
                 return Err(error);

@@ -167,5 +167,16 @@ pub static FLAGS: &[Flag] = &[
     )
     .free(),
     flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
+    flag(
+        "overlap",
+        "",
+        "Sum gradients and gather weights while passes compute; the numbers do not depend on it",
+        "true",
+    )
+    .switch()
+    .free(),
+    flag("dry-run", "", "Train nothing: print mesh, memory by rank, bytes and bubble of a step, as predicted", "false")
+        .switch()
+        .later(Some("false")),
     flag("exact", "", "Bit-equal numbers for any number of data parallel ranks and micro-batches", "false").switch(),
 ];

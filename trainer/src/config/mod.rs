@@ -129,6 +129,10 @@ pub struct Config {
     pub sequence_parallel: bool,
     /// Whether sums are the same bits for any number of data ranks and micro-batches; the log then ends with a digest.
     pub exact: bool,
+    /// Whether gradients and weights are on their way while passes compute.
+    pub overlap: bool,
+    /// Whether to say what a run would take, and not to train.
+    pub dry_run: bool,
     /// Threads of each rank; `None` divides the cores by the ranks.
     pub threads: Option<usize>,
     /// What a local rank is.

@@ -78,7 +78,7 @@ impl Config {
     }
 
     /// The settings as a TOML file that [`resolve`](Self::resolve) reads back to the same configuration: what is
-    /// stored in a checkpoint. `resume` and `trace` belong to one invocation and are left out.
+    /// stored in a checkpoint. `resume`, `trace` and `dry-run` belong to one invocation and are left out.
     pub fn to_toml(&self) -> String {
         let mut table = toml::Table::new();
         let mut put = |name: &str, value: toml::Value| {
@@ -139,6 +139,7 @@ impl Config {
         put("zero", self.zero.stage.to_string().into());
         put("schedule", self.schedule.as_str().into());
         put("exact", self.exact.into());
+        put("overlap", self.overlap.into());
         put("recompute", Recompute::ALL[self.recompute as usize].0.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
@@ -279,6 +280,8 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         cp_method: if values.choice("cp-method")? == Some("ulysses") { Method::Ulysses } else { Method::Ring },
         sequence_parallel: values.choice("sp")? == Some("true"),
         exact: values.choice("exact")? == Some("true"),
+        overlap: values.choice("overlap")? != Some("false"),
+        dry_run: values.choice("dry-run")? == Some("true"),
         threads: optional("threads")?,
         launch: if values.choice("launch")? == Some("threads") { Launch::Threads } else { Launch::Processes },
         transport: values.choice("transport")?.and_then(|name| name.parse().ok()).unwrap_or_default(),

@@ -33,6 +33,8 @@ pub struct Gradients {
     /// Zeroed buffers for units whose sums are shared out, in no use.
     free: Vec<Buffer<f32>>,
     transfers: Vec<Transfer>,
+    /// Whether sums are under way while passes go on; else each starts when the passes are over, or is waited for at once.
+    pub(crate) overlap: bool,
     /// Where buffers that are made later are entered.
     account: Account,
     /// The order of the work.
@@ -68,11 +70,13 @@ enum Whole {
 /// When something was on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
+    /// What was done.
+    pub what: &'static str,
     /// The unit's number; `None` for the sum of the losses.
     pub unit: Option<usize>,
     /// Its bytes.
     pub bytes: usize,
-    /// When its reduction started.
+    /// When it started.
     pub started: Instant,
     /// When it was complete on this rank.
     pub finished: Instant,
@@ -117,7 +121,7 @@ impl Gradients {
         }
         let (transfers, stream, exact) = (Vec::new(), allocator.device.stream(), None);
         let account = allocator.account.clone();
-        Ok(Self { units, places, free, transfers, account, stream, exact })
+        Ok(Self { units, places, free, transfers, overlap: true, account, stream, exact })
     }
 
     /// The same, summed sample by sample over `samples` sequences a step; the plan is an exact one.
@@ -229,7 +233,8 @@ impl Gradients {
             Whole::Reducing(pending) => {
                 let done = pending.wait().map_err(|error| error.error)?;
                 let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
-                transfers.push(Transfer { unit: Some(index), bytes, started, finished });
+                let what = if unit.shards.group.world() > 1 { "reduce-scatter" } else { "all-reduce" };
+                transfers.push(Transfer { what, unit: Some(index), bytes, started, finished });
                 done.buffer
             }
             whole => {
@@ -266,7 +271,17 @@ impl Gradients {
         debug_assert!(unit.left > last.0 - first.0, "more additions to a unit than its parameters have uses");
         unit.left -= last.0 + 1 - first.0;
         let complete = unit.left == 0 || unit.part.is_some() && unit.left.is_multiple_of(unit.uses);
-        if complete { unit.start(index) } else { Ok(()) }
+        if !complete {
+            return Ok(());
+        }
+        match (self.overlap, unit.part.is_some()) {
+            (true, _) => unit.start(index),
+            (false, true) => {
+                unit.start(index)?;
+                self.settle(index)
+            }
+            (false, false) => Ok(()),
+        }
     }
 
     /// Waits until all units are summed. Gives when each was on its way.
@@ -276,6 +291,11 @@ impl Gradients {
     pub fn finish(&mut self) -> Result<Vec<Transfer>, TrainError> {
         // In the order in which they started, more or less: the backward pass begins with the last unit.
         for index in (0..self.units.len()).rev() {
+            if let (false, None, Some(unit)) = (self.overlap, &self.exact, &mut self.units[index])
+                && unit.part.is_none()
+            {
+                unit.start(index)?;
+            }
             self.settle(index)?;
             let Some(unit) = &mut self.units[index] else { continue };
             if let Some(exact) = &mut self.exact {

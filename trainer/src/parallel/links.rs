@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 
 use warpweft_comm::{Communicator, OwnedRegion, Pending, Region, RegionMut};
 use warpweft_device::{Buffer, Element};
-use warpweft_schedule::{Schedule, Step};
+use warpweft_schedule::{Message, Schedule, Step};
 
 use crate::TrainError;
+use crate::parallel::executor::named;
 use crate::parallel::mesh::{Mesh, Sizes};
+use crate::report::trace::{Trace, Track};
 
 /// Messages that may be under way in one direction before the next one waits.
 pub(crate) const UNDER_WAY: usize = 2;
@@ -24,7 +26,25 @@ struct Link<T> {
     to: usize,
     pair: Communicator,
     /// Messages on their way out, the oldest first.
-    sending: VecDeque<Pending<Rows<T>>>,
+    sending: VecDeque<Sending<T>>,
+}
+
+/// A message on its way out.
+struct Sending<T> {
+    message: Message,
+    pending: Pending<Rows<T>>,
+}
+
+impl<T: Element> Sending<T> {
+    /// Its buffer, once it has left.
+    fn wait(self, trace: Option<&Trace>) -> Result<Buffer<T>, TrainError> {
+        let done = self.pending.wait().map_err(|failed| failed.error)?;
+        let of = || format!("{} to stage {}, {} bytes", named(self.message), self.message.peer, done.buffer.bytes());
+        if let Some(trace) = trace {
+            trace.add(Track::Send, of(), done.started, done.finished);
+        }
+        Ok(done.buffer.buffer)
+    }
 }
 
 /// The first elements of a buffer: a micro-batch may have fewer rows than there is memory for.
@@ -59,6 +79,10 @@ impl<T: Element> Rows<T> {
     fn of(buffer: Buffer<T>, len: usize) -> Self {
         let len = len.min(buffer.len());
         Self { buffer, len }
+    }
+
+    fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
     }
 }
 
@@ -104,19 +128,20 @@ impl<T: Element> Links<T> {
     /// A failed message; no link in this direction.
     pub(crate) fn send(
         &mut self,
-        (from, to): (usize, usize),
+        (from, message): (usize, Message),
         buffer: Buffer<T>,
         len: usize,
+        trace: Option<&Trace>,
     ) -> Result<Option<Buffer<T>>, TrainError> {
         if len == 0 {
             return Ok(Some(buffer));
         }
-        let Link { pair, sending, .. } = self.link(from, to)?;
+        let Link { pair, sending, .. } = self.link(from, message.peer)?;
         let earlier = if sending.len() < UNDER_WAY { None } else { sending.pop_front() };
-        let earlier = earlier.map(|sent| sent.wait().map_err(|failed| failed.error)).transpose()?;
+        let earlier = earlier.map(|sent| sent.wait(trace)).transpose()?;
         let peer = 1 - pair.rank();
-        sending.push_back(pair.start_send(Rows::of(buffer, len), peer));
-        Ok(earlier.map(|sent| sent.buffer.buffer))
+        sending.push_back(Sending { message, pending: pair.start_send(Rows::of(buffer, len), peer) });
+        Ok(earlier)
     }
 
     /// Begins to receive the first `len` elements of `buffer`.
@@ -141,10 +166,9 @@ impl<T: Element> Links<T> {
     ///
     /// # Errors
     /// The first that failed.
-    pub(crate) fn finish(&mut self) -> Result<Vec<Buffer<T>>, TrainError> {
+    pub(crate) fn finish(&mut self, trace: Option<&Trace>) -> Result<Vec<Buffer<T>>, TrainError> {
         let sending = self.links.iter_mut().flat_map(|link| link.sending.drain(..));
-        let sent = sending.map(|sent| Ok(sent.wait().map_err(|failed| failed.error)?.buffer.buffer));
-        sent.collect()
+        sending.map(|sent| sent.wait(trace)).collect()
     }
 
     /// Bytes that this rank has sent.
@@ -159,14 +183,19 @@ impl<T: Element> Links<T> {
 }
 
 impl<T: Element> Arrival<T> {
-    /// The buffer, once it is there.
+    /// The buffer of this message, once it is there.
     ///
     /// # Errors
     /// A failed message.
-    pub(crate) fn wait(self) -> Result<Buffer<T>, TrainError> {
-        match self {
-            Self::Pending(pending) => Ok(pending.wait().map_err(|failed| failed.error)?.buffer.buffer),
-            Self::Here(buffer) => Ok(buffer),
+    pub(crate) fn wait(self, message: Message, trace: Option<&Trace>) -> Result<Buffer<T>, TrainError> {
+        let done = match self {
+            Self::Pending(pending) => pending.wait().map_err(|failed| failed.error)?,
+            Self::Here(buffer) => return Ok(buffer),
+        };
+        if let Some(trace) = trace {
+            let of = format!("{}, {} bytes", named(message), done.buffer.bytes());
+            trace.add(Track::Receive, of, done.started, done.finished);
         }
+        Ok(done.buffer.buffer)
     }
 }

@@ -4,6 +4,7 @@
 //! ones has every expert once. Groups of ranks are communicators of their own, made once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use warpweft_comm::{CommError, Communicator};
@@ -331,7 +332,9 @@ impl Mesh {
             if wanted.is_empty() {
                 continue;
             }
-            let found = self.groups.iter().find(|(axes, _)| wide(*axes) == wanted);
+            // Several may have the same ranks; the one that is asked for by name has traffic of its own.
+            let named = self.groups.iter().find(|(group, _)| *group == axes.and(part));
+            let found = named.or_else(|| self.groups.iter().find(|(axes, _)| wide(*axes) == wanted));
             groups.push(found.map(|(_, group)| group).ok_or(crate::TrainError::NoGroup { axes: wanted })?);
         }
         Ok(groups)
@@ -349,11 +352,18 @@ impl Mesh {
             let kind = match axes.iter().next() {
                 Some(Axis::Pp) => &mut traffic.pipeline,
                 Some(Axis::Tp | Axis::Kv) => &mut traffic.tensor,
-                Some(Axis::Replica | Axis::Data | Axis::Ep) | None => &mut traffic.data,
+                Some(Axis::Ep) => &mut traffic.experts,
+                Some(Axis::Replica | Axis::Data) | None => &mut traffic.data,
             };
             *kind += group.sent_bytes();
         }
         traffic
+    }
+
+    /// Time in which this rank has waited for others of its groups, pipeline messages not among them.
+    pub fn waited(&self) -> Duration {
+        let groups = self.groups.iter().map(|(_, group)| group).chain([&self.context, &self.world]);
+        groups.map(|group| group.waited()).sum()
     }
 
     /// Bytes that the communicators of all groups hold.

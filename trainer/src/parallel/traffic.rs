@@ -7,13 +7,15 @@
 //! row from each tensor-parallel rank. A sum of at most 4 KiB over more than two ranks goes at once to all others, N (N - 1)
 //! times its bytes instead of 2 (N - 1). What ZeRO and context parallelism move is said where they are.
 
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 /// Bytes sent by one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// To ranks with other tokens: gradients, and with ZeRO weights; with experts their tokens.
+    /// To ranks with other tokens: gradients, and with ZeRO weights.
     pub data: u64,
+    /// To ranks with other experts: rows, and how many there are.
+    pub experts: u64,
     /// To ranks with other heads and columns.
     pub tensor: u64,
     /// To ranks with other parts of the same sequences.
@@ -27,7 +29,22 @@ pub struct Traffic {
 impl Traffic {
     /// Of all kinds together.
     pub fn total(&self) -> u64 {
-        self.data + self.tensor + self.context + self.pipeline + self.world
+        self.data + self.experts + self.tensor + self.context + self.pipeline + self.world
+    }
+}
+
+impl Add for Traffic {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            data: self.data + more.data,
+            experts: self.experts + more.experts,
+            tensor: self.tensor + more.tensor,
+            context: self.context + more.context,
+            pipeline: self.pipeline + more.pipeline,
+            world: self.world + more.world,
+        }
     }
 }
 
@@ -37,6 +54,7 @@ impl Sub for Traffic {
     fn sub(self, before: Self) -> Self {
         Self {
             data: self.data - before.data,
+            experts: self.experts - before.experts,
             tensor: self.tensor - before.tensor,
             context: self.context - before.context,
             pipeline: self.pipeline - before.pipeline,

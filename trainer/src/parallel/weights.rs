@@ -13,6 +13,7 @@ use warpweft_kernels::philox::Philox4x32;
 use crate::TrainError;
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{Biases, Init, Parameter, Table, TensorId, UnitId};
+use crate::parallel::gradients::Transfer;
 use crate::parallel::zero::{Sharding, Shards, buffers_by_size};
 
 /// The weights that a rank holds, in the type that the passes read.
@@ -22,6 +23,10 @@ pub struct Weights<T> {
     places: Vec<(UnitId, Range<usize>)>,
     /// Buffers for gathered units that are in no use.
     free: Vec<Buffer<T>>,
+    /// When units were on their way.
+    transfers: Vec<Transfer>,
+    /// Whether units are on their way while passes and updates go on; else each is waited for at once.
+    pub(crate) overlap: bool,
     /// Where buffers that are made later are entered.
     account: Account,
     /// What no gradient moves: the biases of all routers.
@@ -72,7 +77,8 @@ impl<T: Float> Weights<T> {
             }
         }
         let places = table.parameters().iter().map(|parameter| (parameter.unit, parameter.range())).collect();
-        Ok(Self { units, places, free, account: allocator.account.clone(), biases: Biases::none(allocator)? })
+        let (account, biases) = (allocator.account.clone(), Biases::none(allocator)?);
+        Ok(Self { units, places, free, transfers: Vec::new(), overlap: true, account, biases })
     }
 
     /// The biases of all routers.
@@ -177,7 +183,7 @@ impl<T: Float> Weights<T> {
             let counts = held.shards.counts.clone();
             held.whole = Whole::Coming(held.shards.group.start_all_gather_v_in_place(buffer, counts));
         }
-        Ok(())
+        if self.overlap { Ok(()) } else { self.arrive(unit) }
     }
 
     /// Starts to gather a unit that will be needed soon, if it is shared out and there is memory to gather it in.
@@ -185,7 +191,7 @@ impl<T: Float> Weights<T> {
     /// # Errors
     /// A unit that this rank does not hold.
     pub fn prefetch(&mut self, stream: &Stream, unit: UnitId) -> Result<(), TrainError> {
-        self.gather(stream, unit, false)
+        if self.overlap { self.gather(stream, unit, false) } else { Ok(()) }
     }
 
     /// Starts to gather a unit; `now` takes more memory where none is free.
@@ -214,13 +220,41 @@ impl<T: Float> Weights<T> {
     /// A failed gather.
     pub fn need(&mut self, stream: &Stream, unit: UnitId) -> Result<(), TrainError> {
         self.gather(stream, unit, true)?;
-        let held = self.held_mut(unit)?;
+        self.arrive(unit)?;
+        match self.held(unit)?.whole {
+            Whole::Here(_) => Ok(()),
+            Whole::Coming(_) | Whole::Away => Err(TrainError::NotGathered { unit: unit.0 }),
+        }
+    }
+
+    /// Waits for a unit, if it is on its way.
+    fn arrive(&mut self, unit: UnitId) -> Result<(), TrainError> {
+        let Self { units, transfers, .. } = self;
+        let held = units[unit.0].as_mut().ok_or(TrainError::NotHere { unit: unit.0 })?;
         held.whole = match std::mem::replace(&mut held.whole, Whole::Away) {
-            Whole::Coming(pending) => Whole::Here(pending.wait().map_err(|error| error.error)?.buffer),
-            Whole::Here(buffer) => Whole::Here(buffer),
-            Whole::Away => return Err(TrainError::NotGathered { unit: unit.0 }),
+            Whole::Coming(pending) => {
+                let done = pending.wait().map_err(|error| error.error)?;
+                let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
+                transfers.push(Transfer { what: "all-gather", unit: Some(unit.0), bytes, started, finished });
+                Whole::Here(done.buffer)
+            }
+            whole => whole,
         };
         Ok(())
+    }
+
+    /// When units were on their way since this was asked last.
+    pub(crate) fn take_transfers(&mut self) -> Vec<Transfer> {
+        std::mem::take(&mut self.transfers)
+    }
+
+    /// Gives up what is gathered of what is shared out.
+    ///
+    /// # Errors
+    /// A failed gather.
+    pub(crate) fn give_up(&mut self) -> Result<(), TrainError> {
+        let here: Vec<_> = (0..self.units.len()).filter(|unit| self.units[*unit].is_some()).map(UnitId).collect();
+        here.into_iter().try_for_each(|unit| self.done(unit))
     }
 
     /// Says that a unit's use is over: what is shared out is given up.
@@ -246,13 +280,8 @@ impl<T: Float> Weights<T> {
     /// # Errors
     /// A failed gather.
     pub fn settle(&mut self) -> Result<(), TrainError> {
-        for held in self.units.iter_mut().flatten() {
-            held.whole = match std::mem::replace(&mut held.whole, Whole::Away) {
-                Whole::Coming(pending) => Whole::Here(pending.wait().map_err(|error| error.error)?.buffer),
-                whole => whole,
-            };
-        }
-        Ok(())
+        let here: Vec<_> = (0..self.units.len()).filter(|unit| self.units[*unit].is_some()).map(UnitId).collect();
+        here.into_iter().try_for_each(|unit| self.arrive(unit))
     }
 
     /// Sets this rank's part of a unit, and the whole where it has it, from f32 values of the whole unit.

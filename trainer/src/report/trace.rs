@@ -14,8 +14,16 @@ use super::error::ReportError;
 /// Where a span is drawn within its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Track {
-    /// Forward, backward, optimizer.
+    /// Operations of the pipeline's schedule: F, B, W of a micro-batch and chunk.
+    Passes,
+    /// Forward and backward of each layer, optimizer.
     Compute,
+    /// A stage that waits for another one.
+    Waiting,
+    /// Messages to other stages under way.
+    Send,
+    /// Messages from other stages under way.
+    Receive,
     /// Collectives under way.
     Communication,
     /// Data and checkpoints.
@@ -24,11 +32,23 @@ pub enum Track {
 
 impl Track {
     /// Every track, from the top down.
-    pub const ALL: [Track; 3] = [Track::Compute, Track::Communication, Track::Storage];
+    pub const ALL: [Track; 7] = [
+        Track::Passes,
+        Track::Compute,
+        Track::Waiting,
+        Track::Send,
+        Track::Receive,
+        Track::Communication,
+        Track::Storage,
+    ];
 
     fn name(self) -> &'static str {
         match self {
+            Track::Passes => "passes",
             Track::Compute => "compute",
+            Track::Waiting => "waiting",
+            Track::Send => "send",
+            Track::Receive => "receive",
             Track::Communication => "communication",
             Track::Storage => "storage",
         }

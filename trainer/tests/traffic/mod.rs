@@ -23,14 +23,7 @@ fn training(sizes: Sizes) -> Training {
 /// What all ranks send in the second step.
 fn sent(training: Training, dp: usize) -> Traffic {
     let each = training.run_then(dp, |_: &mut Trainer<f32>, reports| reports[1].traffic);
-    let add = |sum: Traffic, of: &Traffic| Traffic {
-        data: sum.data + of.data,
-        tensor: sum.tensor + of.tensor,
-        context: sum.context + of.context,
-        pipeline: sum.pipeline + of.pipeline,
-        world: sum.world + of.world,
-    };
-    each.iter().fold(Traffic::default(), add)
+    each.into_iter().fold(Traffic::default(), |sum, of| sum + of)
 }
 
 /// Bytes of the model's units (tokens, positions, blocks, head), and of what in them is applied to rows of the residual

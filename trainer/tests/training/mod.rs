@@ -38,6 +38,8 @@ pub(crate) struct Training {
     pub(crate) zero: Zero,
     /// Whether sums are the same bits at every layout.
     pub(crate) exact: bool,
+    /// Whether gradients and weights are on their way while passes compute.
+    pub(crate) overlap: bool,
     /// The schedule of the passes, and pieces of the model on a stage.
     pub(crate) pipeline: (Name, Option<usize>),
     /// What of the activations is computed again.
@@ -69,6 +71,7 @@ impl Training {
             context: Method::Ring,
             zero: Zero::NONE,
             exact: false,
+            overlap: true,
             pipeline: ONE_RANK,
             recompute: Recompute::None,
         }
@@ -109,6 +112,7 @@ impl Training {
             micro_batch,
             schedule,
             recompute: self.recompute,
+            overlap: self.overlap,
             ..Recipe::new(self.shape.context, self.batch)
         };
         Recipe { clip: Some(1.0), seed: 7, ..recipe }
