@@ -448,7 +448,7 @@ mod tests {
         let at = |base: Instant, millis| base + Duration::from_millis(millis);
         let base = Instant::now();
         let transfer = |from, to| Transfer {
-            what: "all-reduce",
+            what: "all_reduce",
             unit: None,
             bytes: 4,
             started: at(base, from),

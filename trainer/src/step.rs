@@ -206,7 +206,7 @@ impl<T: Float> Trainer<T> {
         let mut exposed = of_forward + of_backward + clock.lap();
         if self.mesh.world().world() > 1 {
             let bytes = size_of::<[f64; 3]>();
-            transfers.push(Transfer { what: "all-reduce", unit: None, bytes, started, finished: clock.0 });
+            transfers.push(Transfer { what: "all_reduce", unit: None, bytes, started, finished: clock.0 });
         }
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
@@ -411,7 +411,7 @@ pub(crate) enum Go {
 fn record(trace: &Trace, transfers: &[Transfer]) {
     for Transfer { what, unit, bytes, started, finished } in transfers {
         let of = unit.map_or_else(|| "losses".to_owned(), |unit| format!("unit {unit}"));
-        trace.add(Track::Communication, format!("{what} of {of}, {bytes} bytes"), *started, *finished);
+        trace.add(Track::Communication, format!("{what} {of}, {bytes} bytes"), *started, *finished);
     }
 }
 

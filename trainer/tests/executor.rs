@@ -66,10 +66,10 @@ fn under_way(overlap: bool, zero: Zero, what: &str) -> usize {
 
 #[test]
 fn gradients_are_on_their_way_before_the_last_backward_pass_ends() {
-    assert!(under_way(true, Zero::NONE, "all-reduce") > 0);
-    assert_eq!(under_way(false, Zero::NONE, "all-reduce"), 0);
-    assert!(under_way(true, Zero::stage(1), "reduce-scatter") > 0);
-    assert_eq!(under_way(false, Zero::stage(1), "reduce-scatter"), 0);
+    assert!(under_way(true, Zero::NONE, "all_reduce") > 0);
+    assert_eq!(under_way(false, Zero::NONE, "all_reduce"), 0);
+    assert!(under_way(true, Zero::stage(1), "reduce_scatter") > 0);
+    assert_eq!(under_way(false, Zero::stage(1), "reduce_scatter"), 0);
 }
 
 #[test]

@@ -233,7 +233,7 @@ impl Gradients {
             Whole::Reducing(pending) => {
                 let done = pending.wait().map_err(|error| error.error)?;
                 let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
-                let what = if unit.shards.group.world() > 1 { "reduce-scatter" } else { "all-reduce" };
+                let what = if unit.shards.group.world() > 1 { "reduce_scatter" } else { "all_reduce" };
                 transfers.push(Transfer { what, unit: Some(index), bytes, started, finished });
                 done.buffer
             }

@@ -235,7 +235,7 @@ impl<T: Float> Weights<T> {
             Whole::Coming(pending) => {
                 let done = pending.wait().map_err(|error| error.error)?;
                 let (bytes, started, finished) = (done.buffer.bytes(), done.started, done.finished);
-                transfers.push(Transfer { what: "all-gather", unit: Some(unit.0), bytes, started, finished });
+                transfers.push(Transfer { what: "all_gather", unit: Some(unit.0), bytes, started, finished });
                 Whole::Here(done.buffer)
             }
             whole => whole,
