@@ -12,8 +12,8 @@ use serde::Deserialize;
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float, bf16};
 use warpweft_trainer::TrainError;
-use warpweft_trainer::checkpoint::{Checkpoint, Foreign, Held, Saver, WEIGHTS_FILE};
-use warpweft_trainer::model::{Model, ModelShape, Spread, wholes};
+use warpweft_trainer::checkpoint::{Checkpoint, Foreign, Held, Pieces, Saver, WEIGHTS_FILE};
+use warpweft_trainer::model::{Model, ModelShape, MoeShape, Spread, wholes};
 use warpweft_trainer::optimizer::Schedule;
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
 use warpweft_trainer::parallel::zero::Zero;
@@ -56,6 +56,11 @@ fn layouts() -> Vec<Layout> {
 
 fn llama() -> ModelShape {
     ModelShape { hidden: 26, ..ModelShape::llama(2, 16, 4, 2, 8, 19) }
+}
+
+/// A mixture of experts without ties.
+fn mixture(moe: MoeShape, shared: usize) -> ModelShape {
+    ModelShape { moe: Some(moe), hidden: shared, tied: false, ..ModelShape::llama(2, 16, 4, 2, 8, 19) }
 }
 
 /// A rank's trainer and what it needs.
@@ -129,7 +134,8 @@ fn contents(shape: ModelShape, folder: &Path) -> (Vec<u8>, Vec<Vec<f32>>) {
     };
     let kinds = ["m", "v"].into_iter();
     let tensors = kinds.flat_map(|kind| {
-        model.table().parameters().iter().map(move |p| (kind, p.name().to_owned(), p.shape().to_vec()))
+        let parameters = model.table().parameters().iter().filter(|parameter| parameter.elements() > 0);
+        parameters.map(move |p| (kind, p.name().to_owned(), p.shape().to_vec()))
     });
     let tensors = tensors.map(|(kind, name, shape)| read(kind, (&name, &shape))).collect();
     let file = folder.join(format!("checkpoints/step-{SAVED:06}")).join(WEIGHTS_FILE);
@@ -166,6 +172,25 @@ fn so_it_is_with_turned_weights_and_with_untied_ones() {
     let some = [layout(1, 1, 1, 0), layout(2, 1, 2, 2), layout(3, 1, 1, 3), layout(1, 1, 4, 0)];
     all_pairs::<f32>(ModelShape::gpt2(2, 16, 4, 8, 19), &some, 2e-6);
     all_pairs::<f32>(ModelShape { tied: false, ..llama() }, &some, 2e-6);
+}
+
+#[test]
+fn experts_go_on_wherever_they_are() {
+    let over = |pp: usize, ep: usize, layout: Layout| Layout { sizes: Sizes { pp, ep, ..layout.sizes }, ..layout };
+    let layouts = [
+        layout(1, 1, 1, 0),
+        over(1, 2, layout(2, 1, 1, 0)),
+        over(1, 3, layout(3, 1, 1, 1)),
+        over(1, 2, layout(4, 1, 1, 3)),
+        over(1, 4, layout(2, 2, 1, 0)),
+        over(1, 2, layout(2, 1, 2, 2)),
+        over(2, 2, layout(2, 1, 1, 0)),
+        over(2, 1, layout(1, 1, 1, 0)),
+    ];
+    let moe = MoeShape { sigmoid: true, bias_rate: 1e-3, balance: 0.01, ..MoeShape::new(5, 2, 9) };
+    all_pairs::<f32>(mixture(moe, 10), &layouts, 1e-5);
+    let of_gpt2 = ModelShape { hidden: 0, moe: Some(MoeShape::new(4, 1, 9)), ..ModelShape::gpt2(2, 16, 4, 8, 19) };
+    all_pairs::<f32>(of_gpt2, &layouts[5..], 1e-5);
 }
 
 #[test]
@@ -230,6 +255,49 @@ fn a_llama_from_transformers_says_the_same_here() {
 #[test]
 fn a_gpt2_from_transformers_says_the_same_here() {
     compare(ModelShape::gpt2(2, 16, 4, 8, 19), "hf-gpt2");
+}
+
+#[test]
+fn a_mixtral_from_transformers_says_the_same_here() {
+    compare(mixture(MoeShape::new(4, 2, 24), 0), "hf-mixtral");
+}
+
+#[test]
+fn a_mixture_with_a_shared_expert_and_biases_from_transformers_says_the_same_here() {
+    let moe = MoeShape { sigmoid: true, bias_rate: 1e-3, ..MoeShape::new(5, 2, 12) };
+    compare(mixture(moe, 24), "hf-glm4-moe");
+}
+
+#[test]
+fn a_mixture_goes_out_by_the_names_it_came_in_by() {
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens");
+    let biased = MoeShape { sigmoid: true, bias_rate: 1e-3, ..MoeShape::new(5, 2, 12) };
+    for (shape, name) in [(mixture(MoeShape::new(4, 2, 24), 0), "hf-mixtral"), (mixture(biased, 24), "hf-glm4-moe")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let theirs = Foreign::open(&goldens.join(format!("{name}.safetensors"))).expect("a file");
+        let sizes = Sizes { dp: 2, ep: 2, ..Sizes::ONE };
+        ranks(2, |communicator| {
+            let communicator = Arc::new(communicator);
+            let layout = Layout { sizes, ..layout(2, 1, 1, 1) };
+            let mut trainer = trainer::<f32>(shape, layout, communicator.clone());
+            let theirs = Foreign::open(&goldens.join(format!("{name}.safetensors"))).expect("a file");
+            trainer.take_weights(&theirs).expect("the model's weights");
+            save(&mut trainer, folder.path(), &communicator).expect("a checkpoint");
+        });
+        let ours = folder.path().join("checkpoints/step-000000").join(WEIGHTS_FILE);
+        let ours = Foreign::open(&ours).expect("a file");
+        assert!(ours.names().eq(theirs.names()), "{name}");
+        let model = Model::new(shape, Spread::alone(&shape)).expect("a model");
+        let [ours, theirs] = [&ours, &theirs].map(|file| file.weights(&wholes(&model)).expect("weights").0);
+        for parameter in model.table().parameters().iter().filter(|parameter| parameter.elements() > 0) {
+            let read = |pieces: &Pieces<'_>| {
+                let mut values = vec![0.0f32; parameter.elements()];
+                pieces.read(parameter.name(), &Held::whole(parameter.shape()), &mut values).expect("all elements");
+                values
+            };
+            assert_eq!(read(&ours), read(&theirs), "{name}: {}", parameter.name());
+        }
+    }
 }
 
 #[test]

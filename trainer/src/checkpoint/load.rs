@@ -83,6 +83,11 @@ impl Foreign {
         Tensors::open(path).map(Self)
     }
 
+    /// The names of its tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.names()
+    }
+
     /// The parameters in it, and what a user should know of how they were found: rows past the vocabulary left out, an
     /// output projection that is the embedding once more.
     ///

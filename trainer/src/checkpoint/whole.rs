@@ -8,20 +8,25 @@ use super::error::CheckpointError;
 use super::piece::{Held, Pieces, turned};
 use super::tensors::Tensors;
 
-/// Rows of a parameter.
+/// Rows of a parameter, or of the matrices that it is a stack of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The parameter's name.
     pub parameter: String,
     /// Its sizes.
     pub shape: Vec<usize>,
-    /// Which.
-    pub rows: Range<usize>,
+    /// Which: ranges of its first dimensions, all of the others.
+    pub ranges: Vec<Range<usize>>,
 }
 
 impl Rows {
     fn held(&self) -> Held {
-        Held::rows(&self.shape, self.rows.clone())
+        let mut held = Held::whole(&self.shape);
+        for (dimension, range) in self.ranges.iter().enumerate() {
+            held.portion = held.portion.only(dimension, vec![range.clone()]);
+        }
+        held.part = 0..held.portion.len();
+        held
     }
 }
 
@@ -42,7 +47,7 @@ impl Whole {
     /// A parameter as it is.
     pub fn plain(name: &str, shape: &[usize]) -> Self {
         let rows = 0..shape.first().copied().unwrap_or(0);
-        let part = Rows { parameter: name.into(), shape: shape.to_vec(), rows };
+        let part = Rows { parameter: name.into(), shape: shape.to_vec(), ranges: vec![rows] };
         Self { name: name.into(), shape: shape.to_vec(), parts: vec![part], turned: false }
     }
 

@@ -1,5 +1,4 @@
 //! A training whose batches are formulas, for tests of what does not change its numbers.
-#![allow(dead_code)] // each test file uses some of it
 
 use std::sync::Arc;
 
