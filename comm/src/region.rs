@@ -1,8 +1,14 @@
 //! What a call takes as memory: host slices and regions of buffers, alike.
+//!
+//! Memory of a device that the host cannot address goes through a copy on the host. No stream is waited for: whatever is to
+//! be read must be complete, as after [`Stream::synchronize`](warpweft_device::Stream::synchronize).
 
+use std::borrow::Cow;
 use std::fmt;
 
-use warpweft_device::{Buffer, DeviceError, Element, View, ViewMut};
+use warpweft_device::{Buffer, DeviceError, DeviceKind, Element, View, ViewMut};
+
+use crate::CommError;
 
 /// Elements to read: made from `&[T]`, `&Vec<T>`, an array, a [`View`] or a [`Buffer`].
 #[derive(Clone, Copy)]
@@ -24,21 +30,67 @@ enum MemoryMut<'a, T> {
 }
 
 impl<'a, T: Element> Region<'a, T> {
-    /// The elements, where the host can address them.
-    pub(crate) fn host(self) -> Result<&'a [T], DeviceError> {
+    /// The elements, or a copy of those that the host cannot address.
+    pub(crate) fn host(self) -> Result<Cow<'a, [T]>, DeviceError> {
         match self.0 {
-            Memory::Host(host) => Ok(host),
-            Memory::Device(view) => view.host(),
+            Memory::Host(host) => Ok(Cow::Borrowed(host)),
+            Memory::Device(view) => view.host().map(Cow::Borrowed).or_else(|_| copied(view).map(Cow::Owned)),
         }
     }
 }
 
 impl<'a, T: Element> RegionMut<'a, T> {
-    /// The elements, where the host can address them.
-    pub(crate) fn host(self) -> Result<&'a mut [T], DeviceError> {
+    /// The elements; of those that the host cannot address a copy, which [`HostMut::finish`] brings back.
+    pub(crate) fn host(self) -> Result<HostMut<'a, T>, DeviceError> {
         match self.0 {
-            MemoryMut::Host(host) => Ok(host),
-            MemoryMut::Device(view) => view.host(),
+            MemoryMut::Host(host) => Ok(HostMut { place: HostPlace::Here(host) }),
+            MemoryMut::Device(view) if view.device().kind() == DeviceKind::Cpu => {
+                Ok(HostMut { place: HostPlace::Here(view.host()?) })
+            }
+            MemoryMut::Device(view) => Ok(HostMut { place: HostPlace::There(copied(view.as_view())?, view) }),
+        }
+    }
+
+    /// Runs `work` on the elements.
+    pub(crate) fn on_host<R>(self, work: impl FnOnce(&mut [T]) -> Result<R, CommError>) -> Result<R, CommError> {
+        let mut host = self.host()?;
+        let done = work(host.slice())?;
+        host.finish()?;
+        Ok(done)
+    }
+}
+
+fn copied<T: Element>(view: View<'_, T>) -> Result<Vec<T>, DeviceError> {
+    view.download(&view.device().stream())
+}
+
+/// Elements to write, where the host can.
+pub(crate) struct HostMut<'a, T> {
+    place: HostPlace<'a, T>,
+}
+
+enum HostPlace<'a, T> {
+    Here(&'a mut [T]),
+    There(Vec<T>, ViewMut<'a, T>),
+}
+
+impl<T: Element> HostMut<'_, T> {
+    pub(crate) fn slice(&mut self) -> &mut [T] {
+        match &mut self.place {
+            HostPlace::Here(host) => host,
+            HostPlace::There(copy, _) => copy,
+        }
+    }
+
+    /// Brings a copy back to where its elements belong.
+    pub(crate) fn finish(self) -> Result<(), DeviceError> {
+        match self.place {
+            HostPlace::Here(_) => Ok(()),
+            HostPlace::There(copy, view) => {
+                let stream = view.device().stream();
+                view.copy_from_host(&stream, &copy)?;
+                stream.synchronize()
+            }
         }
     }
 }

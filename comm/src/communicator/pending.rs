@@ -289,7 +289,9 @@ fn timed<B>(shared: &Shared, mut buffer: B, run: impl FnOnce(&Shared, &mut B) ->
 impl Communicator {
     /// [`all_reduce`](Self::all_reduce) under way.
     pub fn start_all_reduce<T: Element, B: OwnedRegion<T>>(&self, buffer: B, op: Op) -> Pending<B> {
-        self.start(buffer, move |shared, buffer| shared.all_reduce(None, buffer.region_mut().host()?, op))
+        self.start(buffer, move |shared, buffer| {
+            buffer.region_mut().on_host(|buffer| shared.all_reduce(None, buffer, op))
+        })
     }
 
     /// [`reduce_scatter`](Self::reduce_scatter) under way.
@@ -300,13 +302,16 @@ impl Communicator {
         op: Op,
     ) -> Pending<(A, B)> {
         self.start((send, recv), move |shared, (send, recv)| {
-            shared.reduce_scatter(Some(send.region().host()?), recv.region_mut().host()?, None, op)
+            let send = send.region().host()?;
+            recv.region_mut().on_host(|recv| shared.reduce_scatter(Some(&send), recv, None, op))
         })
     }
 
     /// [`reduce_scatter_in_place`](Self::reduce_scatter_in_place) under way.
     pub fn start_reduce_scatter_in_place<T: Element, B: OwnedRegion<T>>(&self, buffer: B, op: Op) -> Pending<B> {
-        self.start(buffer, move |shared, buffer| shared.reduce_scatter(None, buffer.region_mut().host()?, None, op))
+        self.start(buffer, move |shared, buffer| {
+            buffer.region_mut().on_host(|buffer| shared.reduce_scatter(None, buffer, None, op))
+        })
     }
 
     /// [`reduce_scatter_v_in_place`](Self::reduce_scatter_v_in_place) under way.
@@ -317,7 +322,7 @@ impl Communicator {
         op: Op,
     ) -> Pending<B> {
         self.start(buffer, move |shared, buffer| {
-            shared.reduce_scatter(None, buffer.region_mut().host()?, Some(&counts), op)
+            buffer.region_mut().on_host(|buffer| shared.reduce_scatter(None, buffer, Some(&counts), op))
         })
     }
 
@@ -328,13 +333,14 @@ impl Communicator {
         recv: B,
     ) -> Pending<(A, B)> {
         self.start((send, recv), |shared, (send, recv)| {
-            shared.all_gather(Some(send.region().host()?), recv.region_mut().host()?, None)
+            let send = send.region().host()?;
+            recv.region_mut().on_host(|recv| shared.all_gather(Some(&send), recv, None))
         })
     }
 
     /// [`all_gather_in_place`](Self::all_gather_in_place) under way.
     pub fn start_all_gather_in_place<T: Element, B: OwnedRegion<T>>(&self, buffer: B) -> Pending<B> {
-        self.start(buffer, |shared, buffer| shared.all_gather(None, buffer.region_mut().host()?, None))
+        self.start(buffer, |shared, buffer| buffer.region_mut().on_host(|buffer| shared.all_gather(None, buffer, None)))
     }
 
     /// [`all_gather_v_in_place`](Self::all_gather_v_in_place) under way.
@@ -343,12 +349,14 @@ impl Communicator {
         buffer: B,
         counts: Vec<usize>,
     ) -> Pending<B> {
-        self.start(buffer, move |shared, buffer| shared.all_gather(None, buffer.region_mut().host()?, Some(&counts)))
+        self.start(buffer, move |shared, buffer| {
+            buffer.region_mut().on_host(|buffer| shared.all_gather(None, buffer, Some(&counts)))
+        })
     }
 
     /// [`broadcast`](Self::broadcast) under way.
     pub fn start_broadcast<T: Element, B: OwnedRegion<T>>(&self, buffer: B, root: usize) -> Pending<B> {
-        self.start(buffer, move |shared, buffer| shared.broadcast(buffer.region_mut().host()?, root))
+        self.start(buffer, move |shared, buffer| buffer.region_mut().on_host(|buffer| shared.broadcast(buffer, root)))
     }
 
     /// [`all_to_all`](Self::all_to_all) under way.
@@ -358,7 +366,8 @@ impl Communicator {
         recv: B,
     ) -> Pending<(A, B)> {
         self.start((send, recv), |shared, (send, recv)| {
-            shared.all_to_all(send.region().host()?, recv.region_mut().host()?)
+            let send = send.region().host()?;
+            recv.region_mut().on_host(|recv| shared.all_to_all(&send, recv))
         })
     }
 

@@ -1,21 +1,41 @@
 //! Point-to-point messages, alone and in groups.
 
-use warpweft_device::{DType, Element};
+use std::borrow::Cow;
+
+use warpweft_device::{DType, DeviceError, Element};
 
 use super::operations::argument;
 use super::{Communicator, Shared};
 use crate::CommError;
 use crate::collective::{Algorithm, Descriptor, How, Memory, Operation, Place, Span, Told};
 use crate::reduce::{Op, Reduction};
-use crate::region::{Region, RegionMut};
+use crate::region::{HostMut, Region, RegionMut};
 
 /// Messages that move at once: see [`Communicator::group`].
 #[derive(Default)]
 pub struct Group<'a> {
-    inputs: Vec<&'a [u8]>,
-    outputs: Vec<&'a mut [u8]>,
+    inputs: Vec<Cow<'a, [u8]>>,
+    outputs: Vec<Output<'a>>,
     messages: Vec<Message>,
     error: Option<CommError>,
+}
+
+/// Where a message goes, as bytes.
+trait Bytes {
+    fn slice(&mut self) -> &mut [u8];
+    fn finish(self: Box<Self>) -> Result<(), DeviceError>;
+}
+
+type Output<'a> = Box<dyn Bytes + 'a>;
+
+impl<T: Element> Bytes for HostMut<'_, T> {
+    fn slice(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(HostMut::slice(self))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), DeviceError> {
+        HostMut::finish(*self)
+    }
 }
 
 /// One message; its memory is that of the same number among the inputs or outputs.
@@ -33,7 +53,10 @@ impl<'a> Group<'a> {
     pub fn send<T: Element>(&mut self, data: impl Into<Region<'a, T>>, peer: usize) -> &mut Self {
         match data.into().host() {
             Ok(host) => {
-                let bytes: &[u8] = bytemuck::cast_slice(host);
+                let bytes: Cow<'a, [u8]> = match host {
+                    Cow::Borrowed(host) => Cow::Borrowed(bytemuck::cast_slice(host)),
+                    Cow::Owned(copy) => Cow::Owned(bytemuck::cast_slice(&copy).to_vec()),
+                };
                 let place = self.inputs.len();
                 self.messages.push(Message { send: true, peer, dtype: T::DTYPE, place, bytes: bytes.len() });
                 self.inputs.push(bytes);
@@ -46,11 +69,10 @@ impl<'a> Group<'a> {
     /// Adds a message from `peer`.
     pub fn recv<T: Element>(&mut self, data: impl Into<RegionMut<'a, T>>, peer: usize) -> &mut Self {
         match data.into().host() {
-            Ok(host) => {
-                let bytes: &mut [u8] = bytemuck::cast_slice_mut(host);
-                let place = self.outputs.len();
-                self.messages.push(Message { send: false, peer, dtype: T::DTYPE, place, bytes: bytes.len() });
-                self.outputs.push(bytes);
+            Ok(mut host) => {
+                let (place, bytes) = (self.outputs.len(), size_of_val(host.slice()));
+                self.messages.push(Message { send: false, peer, dtype: T::DTYPE, place, bytes });
+                self.outputs.push(Box::new(host));
             }
             Err(error) => self.error = self.error.take().or(Some(error.into())),
         }
@@ -135,8 +157,14 @@ impl Shared {
         let to_self = self.matched(&group.messages)?;
         self.usable()?;
         for (send, recv) in to_self {
-            group.outputs[recv.place].copy_from_slice(group.inputs[send.place]);
+            group.outputs[recv.place].slice().copy_from_slice(&group.inputs[send.place]);
         }
+        self.messages(&mut group)?;
+        Ok(group.outputs.into_iter().try_for_each(|output| output.finish())?)
+    }
+
+    /// Moves the messages to and from other ranks.
+    fn messages(&self, group: &mut Group<'_>) -> Result<(), CommError> {
         let Some(mut live) = self.live() else { return Ok(()) };
         let live = &mut *live;
         live.engine.plan.clear();
@@ -162,7 +190,9 @@ impl Shared {
         }
         live.engine.plan.end_round();
         let reduction = Reduction { dtype: DType::U8, op: Op::Sum, world: self.world };
-        let memory = Memory { inputs: &group.inputs, outputs: &mut group.outputs };
+        let inputs: Vec<&[u8]> = group.inputs.iter().map(AsRef::as_ref).collect();
+        let mut outputs: Vec<&mut [u8]> = group.outputs.iter_mut().map(|output| output.slice()).collect();
+        let memory = Memory { inputs: &inputs, outputs: &mut outputs };
         let around = self.circumstances();
         // The plan's spans are in bytes, since each message has an element type of its own.
         let result = live.engine.run(Told::Each(&live.descriptors), reduction, 1, memory, &around);

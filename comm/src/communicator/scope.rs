@@ -109,8 +109,8 @@ impl<'scope> Scope<'scope, '_> {
 
     /// [`Communicator::all_reduce`] under way.
     pub fn all_reduce<T: Element>(&self, inout: impl Into<RegionMut<'scope, T>>, op: Op) -> ScopedPending {
-        let inout = inout.into().host();
-        self.start(move |shared| shared.all_reduce(None, inout?, op))
+        let inout = inout.into();
+        self.start(move |shared| inout.on_host(|inout| shared.all_reduce(None, inout, op)))
     }
 
     /// [`Communicator::reduce_scatter`] under way.
@@ -120,8 +120,11 @@ impl<'scope> Scope<'scope, '_> {
         recv: impl Into<RegionMut<'scope, T>>,
         op: Op,
     ) -> ScopedPending {
-        let (send, recv) = (send.into().host(), recv.into().host());
-        self.start(move |shared| shared.reduce_scatter(Some(send?), recv?, None, op))
+        let (send, recv) = (send.into(), recv.into());
+        self.start(move |shared| {
+            let send = send.host()?;
+            recv.on_host(|recv| shared.reduce_scatter(Some(&send), recv, None, op))
+        })
     }
 
     /// [`Communicator::all_gather`] under way.
@@ -130,14 +133,17 @@ impl<'scope> Scope<'scope, '_> {
         send: impl Into<Region<'scope, T>>,
         recv: impl Into<RegionMut<'scope, T>>,
     ) -> ScopedPending {
-        let (send, recv) = (send.into().host(), recv.into().host());
-        self.start(move |shared| shared.all_gather(Some(send?), recv?, None))
+        let (send, recv) = (send.into(), recv.into());
+        self.start(move |shared| {
+            let send = send.host()?;
+            recv.on_host(|recv| shared.all_gather(Some(&send), recv, None))
+        })
     }
 
     /// [`Communicator::broadcast`] under way.
     pub fn broadcast<T: Element>(&self, inout: impl Into<RegionMut<'scope, T>>, root: usize) -> ScopedPending {
-        let inout = inout.into().host();
-        self.start(move |shared| shared.broadcast(inout?, root))
+        let inout = inout.into();
+        self.start(move |shared| inout.on_host(|inout| shared.broadcast(inout, root)))
     }
 
     /// [`Communicator::all_to_all`] under way.
@@ -146,8 +152,11 @@ impl<'scope> Scope<'scope, '_> {
         send: impl Into<Region<'scope, T>>,
         recv: impl Into<RegionMut<'scope, T>>,
     ) -> ScopedPending {
-        let (send, recv) = (send.into().host(), recv.into().host());
-        self.start(move |shared| shared.all_to_all(send?, recv?))
+        let (send, recv) = (send.into(), recv.into());
+        self.start(move |shared| {
+            let send = send.host()?;
+            recv.on_host(|recv| shared.all_to_all(&send, recv))
+        })
     }
 
     /// [`Communicator::sendrecv`] under way.
@@ -158,10 +167,10 @@ impl<'scope> Scope<'scope, '_> {
         recv: impl Into<RegionMut<'scope, T>>,
         from: usize,
     ) -> ScopedPending {
-        let (send, recv) = (send.into().host(), recv.into().host());
+        let (send, recv) = (send.into(), recv.into());
         self.start(move |shared| {
             let mut group = Group::default();
-            group.send(send?, to).recv(recv?, from);
+            group.send(send, to).recv(recv, from);
             shared.points(group)
         })
     }
