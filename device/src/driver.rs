@@ -17,8 +17,11 @@ pub(crate) struct Memory {
         not(feature = "software"),
         allow(dead_code, reason = "the CUDA driver waits for kernels before it frees")
     )]
-    pub(crate) owner: Arc<dyn Any + Send + Sync>,
+    pub(crate) owner: Option<Arc<dyn Any + Send + Sync>>,
 }
+
+/// All addresses of any device: what regions are parts of whose memory is not ours to keep.
+pub(crate) static FOREIGN: Memory = Memory { address: 0, owner: None };
 
 /// A device.
 pub(crate) trait Driver: fmt::Display + Send + Sync {

@@ -42,6 +42,29 @@ pub enum DeviceError {
         /// The device.
         device: String,
     },
+    /// An address of memory that is not ours, at which the elements cannot lie.
+    #[error(
+        "{count} elements of {dtype} cannot lie at address {address:#x} of `{device}`: it must be a multiple of {}, and the last one must have an address",
+        .dtype.bytes()
+    )]
+    BadAddress {
+        /// The device.
+        device: String,
+        /// The address given.
+        address: u64,
+        /// Elements.
+        count: usize,
+        /// Their type.
+        dtype: DType,
+    },
+    /// A stream of another runtime that is none of this device.
+    #[error("the stream cannot be one of device `{device}`: {reason}")]
+    ForeignStream {
+        /// The device.
+        device: String,
+        /// What it is.
+        reason: String,
+    },
     /// A region that is not inside its buffer.
     #[error("region {start}..{end} is not inside a buffer of {len} elements")]
     OutOfRange {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 
-use crate::driver::Memory;
+use crate::driver::{FOREIGN, Memory};
 use crate::{Device, DeviceError, Element, Stream};
 
 /// A region of a [`Buffer`](crate::Buffer) to read from.
@@ -19,17 +19,17 @@ pub struct ViewMut<'a, T> {
     pub(crate) place: PlaceMut<'a, T>,
 }
 
-/// Where the elements of a region are. `offset` is in elements.
+/// Where the elements of a region are. `offset` is in bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a, T> {
     Host(&'a [T]),
-    Device { memory: &'a Memory, offset: usize, len: usize },
+    Device { memory: &'a Memory, offset: u64, len: usize },
 }
 
 /// The same, to write.
 pub(crate) enum PlaceMut<'a, T> {
     Host(&'a mut [T]),
-    Device { memory: &'a Memory, offset: usize, len: usize },
+    Device { memory: &'a Memory, offset: u64, len: usize },
 }
 
 /// The range as start and end, checked against `len`.
@@ -50,6 +50,16 @@ fn resolve(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>, D
     Ok(start..end)
 }
 
+/// The address of memory that is not ours, if it can be one of `len` elements.
+fn foreign<T: Element>(device: &Device, address: u64, len: usize) -> Result<u64, DeviceError> {
+    device.driver("an address")?;
+    let end = len.checked_mul(size_of::<T>()).and_then(|bytes| address.checked_add(bytes as u64));
+    match end {
+        Some(_) if address.is_multiple_of(align_of::<T>() as u64) => Ok(address),
+        _ => Err(DeviceError::BadAddress { device: device.to_string(), address, count: len, dtype: T::DTYPE }),
+    }
+}
+
 /// Bytes of `count` elements.
 fn bytes<T>(count: usize) -> u64 {
     (count * size_of::<T>()) as u64
@@ -64,6 +74,21 @@ impl<'a, T: Element> View<'a, T> {
     pub fn from_host(device: &'a Device, host: &'a [T]) -> Result<Self, DeviceError> {
         device.cpu_pool()?;
         Ok(View { device, place: Place::Host(host) })
+    }
+
+    /// Memory of `device` that is not ours, by the address of its first element: how an array that another runtime holds
+    /// reaches a kernel. Nothing is read here, and the host never follows the address.
+    ///
+    /// The caller keeps the memory until the work given with this region is done, and orders it with all other work on it.
+    /// An address that is wrong is like one that a kernel computes: a software device reports its use, on a GPU it can
+    /// fault or change other memory of the process.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoKernels`] on the CPU, whose regions are slices; [`DeviceError::BadAddress`] for one that cannot hold
+    /// the elements.
+    pub fn of_device(device: &'a Device, address: u64, len: usize) -> Result<Self, DeviceError> {
+        let offset = foreign::<T>(device, address, len)?;
+        Ok(View { device, place: Place::Device { memory: &FOREIGN, offset, len } })
     }
 
     /// Elements.
@@ -84,13 +109,17 @@ impl<'a, T: Element> View<'a, T> {
         self.device
     }
 
+    /// The address of its first element, in the host's memory or the device's own.
+    pub fn address(&self) -> u64 {
+        match self.place {
+            Place::Host(host) => host.as_ptr().addr() as u64,
+            Place::Device { memory, offset, .. } => memory.address + offset,
+        }
+    }
+
     /// Whether its first element lies at a multiple of so many bytes.
     pub fn is_aligned(&self, to: usize) -> bool {
-        let address = match self.place {
-            Place::Host(host) => host.as_ptr().addr() as u64,
-            Place::Device { memory, offset, .. } => memory.address + bytes::<T>(offset),
-        };
-        address.is_multiple_of(to as u64)
+        self.address().is_multiple_of(to as u64)
     }
 
     /// A part of it.
@@ -102,7 +131,7 @@ impl<'a, T: Element> View<'a, T> {
         let place = match self.place {
             Place::Host(host) => Place::Host(&host[range]),
             Place::Device { memory, offset, .. } => {
-                Place::Device { memory, offset: offset + range.start, len: range.len() }
+                Place::Device { memory, offset: offset + bytes::<T>(range.start), len: range.len() }
             }
         };
         Ok(View { device: self.device, place })
@@ -123,7 +152,7 @@ impl<'a, T: Element> View<'a, T> {
     pub(crate) fn pointer(&self) -> Result<(u64, Memory), DeviceError> {
         match self.place {
             Place::Host(_) => Err(DeviceError::NoKernels { what: "a region", device: self.device.to_string() }),
-            Place::Device { memory, offset, .. } => Ok((memory.address + bytes::<T>(offset), memory.clone())),
+            Place::Device { memory, offset, .. } => Ok((memory.address + offset, memory.clone())),
         }
     }
 
@@ -154,7 +183,7 @@ impl<'a, T: Element> View<'a, T> {
             Place::Host(from) => host.copy_from_slice(from),
             Place::Device { memory, offset, .. } => {
                 stream.synchronize()?;
-                stream.queue("a copy")?.read(memory, bytes::<T>(offset), bytemuck::cast_slice_mut(host))?;
+                stream.queue("a copy")?.read(memory, offset, bytemuck::cast_slice_mut(host))?;
             }
         }
         Ok(())
@@ -169,6 +198,15 @@ impl<'a, T: Element> ViewMut<'a, T> {
     pub fn from_host(device: &'a Device, host: &'a mut [T]) -> Result<Self, DeviceError> {
         device.cpu_pool()?;
         Ok(ViewMut { device, place: PlaceMut::Host(host) })
+    }
+
+    /// Memory of `device` that is not ours, to write to, by the address of its first element: see [`View::of_device`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_device(device: &'a Device, address: u64, len: usize) -> Result<Self, DeviceError> {
+        let offset = foreign::<T>(device, address, len)?;
+        Ok(ViewMut { device, place: PlaceMut::Device { memory: &FOREIGN, offset, len } })
     }
 
     /// Elements.
@@ -230,7 +268,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
             }
             PlaceMut::Device { memory, offset, len } => (
                 PlaceMut::Device { memory, offset, len: middle },
-                PlaceMut::Device { memory, offset: offset + middle, len: len - middle },
+                PlaceMut::Device { memory, offset: offset + bytes::<T>(middle), len: len - middle },
             ),
         };
         let device = self.device;
@@ -258,7 +296,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
             PlaceMut::Host(host) => host.fill(value),
             PlaceMut::Device { memory, offset, len } => {
                 let value = bytemuck::bytes_of(&value);
-                stream.queue("a fill")?.fill(memory, bytes::<T>(offset), bytes::<T>(len), value)?;
+                stream.queue("a fill")?.fill(memory, offset, bytes::<T>(len), value)?;
             }
         }
         Ok(())
@@ -274,7 +312,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
         match self.place {
             PlaceMut::Host(to) => to.copy_from_slice(host),
             PlaceMut::Device { memory, offset, .. } => {
-                stream.queue("a copy")?.write(memory, bytes::<T>(offset), bytemuck::cast_slice(host))?;
+                stream.queue("a copy")?.write(memory, offset, bytemuck::cast_slice(host))?;
             }
         }
         Ok(())
@@ -294,8 +332,7 @@ impl<'a, T: Element> ViewMut<'a, T> {
             (PlaceMut::Device { memory, offset, len }, Place::Device { memory: source, offset: start, .. })
                 if self.device.beside(from.device) =>
             {
-                let (to, from) = (bytes::<T>(offset), bytes::<T>(start));
-                stream.queue("a copy")?.copy(memory, to, source, from, bytes::<T>(len))?;
+                stream.queue("a copy")?.copy(memory, offset, source, start, bytes::<T>(len))?;
             }
             (place, _) => {
                 let host = from.download(&from.device.stream())?;

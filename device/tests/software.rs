@@ -3,7 +3,7 @@
 
 use warpweft_device::ptxvm::observe::check::Checks;
 use warpweft_device::ptxvm::types::Target;
-use warpweft_device::{Arg, Device, DeviceError, DeviceKind, Event, Module, SoftwareOptions, View, bf16};
+use warpweft_device::{Arg, Device, DeviceError, DeviceKind, Event, Module, SoftwareOptions, View, ViewMut, bf16};
 
 const PTX: &str = include_str!("software.ptx");
 
@@ -107,6 +107,42 @@ fn a_report_is_the_error_of_the_stream_with_its_whole_text() {
     assert!(matches!(error, DeviceError::Kernel { .. }), "{error}");
     device.as_software().unwrap().clear_error();
     assert_eq!(y.download(&stream).unwrap().len(), 64);
+}
+
+#[test]
+fn memory_of_others_is_reached_by_address() {
+    let device = checked();
+    let (stream, theirs) = (device.stream(), device.upload(&[1.0f32, 2.0, 3.0, 4.0]).unwrap());
+    let address = theirs.as_view().address();
+    let part = View::<f32>::of_device(&device, address + 4, 2).unwrap();
+    assert_eq!((part.len(), part.address(), part.is_aligned(8)), (2, address + 4, false));
+    assert_eq!(part.slice(1..).unwrap().download(&stream).unwrap(), [3.0]);
+    let mut y = ViewMut::<f32>::of_device(&device, address, 4).unwrap();
+    let kernel = Module::load(&device, PTX).unwrap().kernel("scale").unwrap();
+    let x = part.slice(..1).unwrap().try_into().unwrap();
+    let args = [x, y.reborrow().try_into().unwrap(), 0.5f32.into(), Arg::from(1u32)];
+    kernel.launch(&stream, [1; 3], [32, 1, 1], 0, &args).unwrap();
+    y.slice(3..).unwrap().fill(&stream, 9.0).unwrap();
+    assert_eq!(theirs.download(&stream).unwrap(), [3.0, 2.0, 3.0, 9.0]);
+    // A wrong address is nothing to the host: the device reports the access.
+    let nowhere = View::<f32>::of_device(&device, 64, 1).unwrap();
+    let args = [nowhere.try_into().unwrap(), (&theirs).try_into().unwrap(), 0.5f32.into(), Arg::from(1u32)];
+    kernel.launch(&stream, [1; 3], [32, 1, 1], 0, &args).unwrap();
+    let error = stream.synchronize().unwrap_err();
+    assert!(matches!(error, DeviceError::Kernel { .. }) && error.to_string().contains("scale"), "{error}");
+}
+
+#[test]
+fn an_address_that_cannot_hold_the_elements_is_refused() {
+    let device = checked();
+    for (address, len) in [(2, 1), (u64::MAX - 3, 2), (0, usize::MAX)] {
+        let error = View::<f32>::of_device(&device, address, len).unwrap_err();
+        assert!(matches!(error, DeviceError::BadAddress { count, .. } if count == len), "{error}");
+        assert!(error.to_string().contains("a multiple of 4"), "{error}");
+    }
+    assert!(View::<f32>::of_device(&device, 0, 0).unwrap().is_empty());
+    let cpu = Device::cpu_with_threads(1).unwrap();
+    assert!(matches!(ViewMut::<u8>::of_device(&cpu, 64, 1), Err(DeviceError::NoKernels { .. })));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod queue;
 mod signature;
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use cudarc::driver::sys::{self, CUresult};
 use self::call::{Failure, call};
 use self::queue::CudaQueue;
 use crate::driver::{Code, Driver, Memory, Queue};
-use crate::{Device, DeviceError, DeviceKind, Properties};
+use crate::{Device, DeviceError, DeviceKind, Properties, Stream};
 
 /// The oldest driver that has every call made here: CUDA 12.0, driver 525.
 const OLDEST: i32 = 12000;
@@ -31,9 +32,29 @@ pub(crate) fn open(argument: &str) -> Result<Device, String> {
     Ok(Device::from_driver(CudaDevice { context: Arc::new(context) }))
 }
 
+impl Device {
+    /// A stream that another runtime made (`cudaStream_t`, `CUstream`; null is the default stream) as one of this GPU, so that
+    /// kernels take their place in that runtime's order. It is not destroyed with the last of its clones.
+    ///
+    /// # Safety
+    /// The handle is null, one of the driver's special ones, or a live stream that outlives the returned one and its clones.
+    ///
+    /// # Errors
+    /// [`DeviceError::ForeignStream`] on a device that is no GPU of NVIDIA, or for a stream of another one.
+    pub unsafe fn stream_of_cuda(&self, handle: *mut c_void) -> Result<Stream, DeviceError> {
+        let gpu = self.driver("a CUDA stream").ok().and_then(|driver| driver.as_any().downcast_ref::<CudaDevice>());
+        let Some(gpu) = gpu else {
+            let reason = "only a GPU opened as `cuda` or `cuda:N` has CUDA streams".to_owned();
+            return Err(DeviceError::ForeignStream { device: self.to_string(), reason });
+        };
+        let queue = CudaQueue::of_foreign(gpu.context.clone(), handle.cast())?;
+        Ok(Stream::new(self.clone(), Some(Ok(Arc::new(queue)))))
+    }
+}
+
 /// The primary context of a device, which all its objects hold.
 pub(super) struct Context {
-    handle: sys::CUcontext,
+    pub(super) handle: sys::CUcontext,
     device: sys::CUdevice,
     pub(super) name: String,
     /// What the card calls itself.
@@ -160,7 +181,9 @@ impl Driver for CudaDevice {
         let mut address = 0;
         // The driver gives no memory of no bytes; one byte has an address.
         match call!(cuMemAlloc_v2(&mut address, bytes.max(1))) {
-            Ok(()) => Ok(Some(Memory { address, owner: Arc::new(Owned { context: self.context.clone(), address }) })),
+            Ok(()) => {
+                Ok(Some(Memory { address, owner: Some(Arc::new(Owned { context: self.context.clone(), address })) }))
+            }
             Err(failure) if failure.result() == CUresult::CUDA_ERROR_OUT_OF_MEMORY => Ok(None),
             Err(failure) => Err(self.context.failed(failure)),
         }

@@ -15,6 +15,8 @@ use crate::driver::{Mark, Memory, Queue};
 pub(super) struct CudaQueue {
     context: Arc<Context>,
     pub(super) handle: sys::CUstream,
+    /// Another runtime's, which destroys it.
+    foreign: bool,
 }
 
 // SAFETY: a stream's handle is a name that the driver looks up; its calls may come from any thread.
@@ -30,7 +32,19 @@ impl CudaQueue {
         context.enter()?;
         let mut handle = std::ptr::null_mut();
         call!(cuStreamCreate(&mut handle, NON_BLOCKING)).map_err(|failure| context.failed(failure))?;
-        Ok(Self { context, handle })
+        Ok(Self { context, handle, foreign: false })
+    }
+
+    /// A stream that somebody else made and keeps. The driver follows the handle, so it must be one.
+    pub(super) fn of_foreign(context: Arc<Context>, handle: sys::CUstream) -> Result<Self, DeviceError> {
+        context.enter()?;
+        let refused = |reason: String| DeviceError::ForeignStream { device: context.name.clone(), reason };
+        let mut owner = std::ptr::null_mut();
+        call!(cuStreamGetCtx(handle, &mut owner)).map_err(|failure| refused(failure.to_string()))?;
+        if owner != context.handle {
+            return Err(refused("it belongs to another device, or not to its primary context".to_owned()));
+        }
+        Ok(Self { context, handle, foreign: true })
     }
 
     fn check(&self, result: Result<(), Failure>) -> Result<(), DeviceError> {
@@ -40,7 +54,7 @@ impl CudaQueue {
 
 impl Drop for CudaQueue {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
+        if !self.foreign && self.context.enter().is_ok() {
             let _ = call!(cuStreamDestroy_v2(self.handle));
         }
     }

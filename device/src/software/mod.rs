@@ -108,7 +108,7 @@ impl Driver for SoftwareDevice {
 
     fn allocate(&self, bytes: u64) -> Result<Option<Memory>, DeviceError> {
         match self.device.allocate(bytes) {
-            Ok(buffer) => Ok(Some(Memory { address: buffer.address(), owner: Arc::new(buffer) })),
+            Ok(buffer) => Ok(Some(Memory { address: buffer.address(), owner: Some(Arc::new(buffer)) })),
             Err(SystemError::Memory(MemoryError::OutOfMemory { .. })) => Ok(None),
             Err(error) => Err(failed(&self.name, &error)),
         }

@@ -33,7 +33,7 @@ impl SoftwareQueue {
     /// Work on memory, which `owners` keep alive until it is done.
     fn submit(
         &self,
-        owners: Vec<Arc<dyn Any + Send + Sync>>,
+        owners: [Option<Arc<dyn Any + Send + Sync>>; 2],
         work: impl FnOnce(&AddressSpace) -> Result<(), SystemError> + Send + 'static,
     ) -> Result<(), DeviceError> {
         let device = self.stream.device().clone();
@@ -59,7 +59,7 @@ impl SoftwareQueue {
 impl Queue for SoftwareQueue {
     fn write(&self, to: &Memory, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let (address, bytes) = (to.address + offset, bytes.to_vec());
-        self.submit(vec![Arc::clone(&to.owner)], move |memory| Ok(memory.write(address, &bytes)?))
+        self.submit([to.owner.clone(), None], move |memory| Ok(memory.write(address, &bytes)?))
     }
 
     fn read(&self, from: &Memory, offset: u64, out: &mut [u8]) -> Result<(), DeviceError> {
@@ -71,7 +71,7 @@ impl Queue for SoftwareQueue {
 
     fn fill(&self, to: &Memory, offset: u64, bytes: u64, value: &[u8]) -> Result<(), DeviceError> {
         let (address, value) = (to.address + offset, value.to_vec());
-        self.submit(vec![Arc::clone(&to.owner)], move |memory| Ok(memory.fill(address, bytes, &value)?))
+        self.submit([to.owner.clone(), None], move |memory| Ok(memory.fill(address, bytes, &value)?))
     }
 
     fn copy(
@@ -83,7 +83,7 @@ impl Queue for SoftwareQueue {
         bytes: u64,
     ) -> Result<(), DeviceError> {
         let (target, source) = (to.address + to_offset, from.address + from_offset);
-        let owners = vec![Arc::clone(&to.owner), Arc::clone(&from.owner)];
+        let owners = [to.owner.clone(), from.owner.clone()];
         self.submit(owners, move |memory| Ok(memory.copy(target, source, bytes)?))
     }
 

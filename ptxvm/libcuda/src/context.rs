@@ -24,6 +24,11 @@ pub(crate) fn device() -> Result<&'static Device, Status> {
     state::device(current()?)
 }
 
+/// The primary context of a device.
+pub(crate) fn of(ordinal: i32) -> usize {
+    ordinal as usize + 1
+}
+
 fn ordinal(context: usize) -> Result<i32, Status> {
     let ordinal = context.checked_sub(1).and_then(|ordinal| i32::try_from(ordinal).ok());
     let ordinal = ordinal.ok_or(Status::INVALID_CONTEXT)?;
@@ -34,7 +39,7 @@ fn ordinal(context: usize) -> Result<i32, Status> {
 extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32 {
     guard(|| {
         state::device(device)?;
-        set(context, device as usize + 1)
+        set(context, of(device))
     })
 }
 

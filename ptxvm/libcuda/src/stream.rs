@@ -136,6 +136,11 @@ extern "C" fn cuStreamQuery(stream: Handle) -> i32 {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut usize) -> i32 {
+    guard(|| set(context, context::of(queue(stream)?.ordinal)))
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) -> i32 {
     guard(|| {
         let (queue, event) = (queue(stream)?, event::find(event)?);
