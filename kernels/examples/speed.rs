@@ -116,7 +116,7 @@ impl Bench {
 
     fn attention<T: Float>(&self, shape: attention::Shape) -> Outcome<()> {
         let attention::Shape { batch, queries, heads, head_size, .. } = shape;
-        let options = attention::Options { causal: true, scale: None };
+        let options = attention::Options::CAUSAL;
         let len = batch * queries * heads * head_size;
         let (qkv, dout) = (self.numbers::<T>(3 * len)?, self.numbers::<T>(len)?);
         let (mut out, mut lse) = (self.device.zeros::<T>(len)?, self.device.zeros(batch * heads * queries)?);

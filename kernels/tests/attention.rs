@@ -10,8 +10,8 @@ use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::KernelError;
 use warpweft_kernels::attention::{self, Options, Shape, reference};
 
-const CAUSAL: Options = Options { causal: true, scale: None };
-const FULL: Options = Options { causal: false, scale: None };
+const CAUSAL: Options = Options::CAUSAL;
+const FULL: Options = Options::FULL;
 
 fn shape(batch: usize, (queries, keys): (usize, usize), (heads, kv_heads): (usize, usize), head_size: usize) -> Shape {
     Shape { batch, queries, keys, heads, kv_heads, head_size }
@@ -267,7 +267,7 @@ fn what_a_mask_hides_may_be_nan_or_infinite() {
 #[test]
 fn scores_far_apart_neither_overflow_nor_vanish() {
     for far in [200.0f32, -200.0, 3000.0] {
-        let mut case = Case::<f32>::new(shape(1, (64, 200), (1, 1), 8), Options { causal: false, scale: Some(1.0) });
+        let mut case = Case::<f32>::new(shape(1, (64, 200), (1, 1), 8), Options { scale: Some(1.0), ..Options::FULL });
         case.q.iter_mut().enumerate().for_each(|(i, q)| *q = if i % 8 == 0 { 1.0 } else { 0.0 });
         // Key 70's score is `far`, all others' near zero.
         case.k.iter_mut().enumerate().for_each(|(i, k)| *k *= if i % 8 == 0 { 0.1 } else { 1.0 });
@@ -279,7 +279,7 @@ fn scores_far_apart_neither_overflow_nor_vanish() {
 #[test]
 fn scores_of_minus_infinity_weigh_nothing() {
     let on = On::threads(1);
-    let mut case = Case::<f32>::new(shape(1, (3, 130), (1, 1), 8), Options { causal: false, scale: Some(1.0) });
+    let mut case = Case::<f32>::new(shape(1, (3, 130), (1, 1), 8), Options { scale: Some(1.0), ..Options::FULL });
     case.q.fill(1.0);
     // The first tile of keys is hidden by -inf scores, then all of them.
     case.k[..64 * 8].fill(f32::NEG_INFINITY);

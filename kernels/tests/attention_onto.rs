@@ -8,7 +8,7 @@ use warpweft_device::{Buffer, Float, bf16};
 use warpweft_kernels::attention::{self, Heads, Options, Shape, reference};
 use warpweft_kernels::cast;
 
-const FULL: Options = Options { causal: false, scale: None };
+const FULL: Options = Options::FULL;
 
 /// Packed rows of a sequence whose keys are cut in parts, each with what the queries see of it.
 struct Case<T> {
@@ -119,7 +119,7 @@ impl<T: Float> Case<T> {
         let Shape { heads, kv_heads, head_size, keys, .. } = self.shape;
         let (query, kv) = (heads * head_size, kv_heads * head_size);
         let [q, k, v] = [self.all((0, query)), self.all((query, kv)), self.all((query + kv, kv))];
-        let causal = Options { causal: true, scale: None };
+        let causal = Options::CAUSAL;
         let (out, lse) = reference::forward(self.shape, causal, &q, &k, &v);
         let (dq, dk, dv) = reference::backward(self.shape, causal, &q, &k, &v, &f64s(&self.dout));
         // As derived in the tests of the whole op; each part adds the roundings of out, sum and LSE, which a tile adds too.
@@ -251,10 +251,11 @@ fn what_is_not_seen_is_not_read_and_rows_without_keys_stay_nothing() {
 #[test]
 fn the_references_gradients_of_what_is_seen_are_the_finite_differences() {
     let shape = Shape { batch: 2, queries: 4, keys: 5, heads: 2, kv_heads: 1, head_size: 3 };
-    let seen = |query: usize| [0, 2, 2, 5][query];
+    let seen = |query: usize| 0..[0, 2, 2, 5][query];
+    let problem = reference::Problem { seen: Some(&seen), ..reference::Problem::new(shape, FULL) };
     let [q, k, v, dout] = [(48, 1), (30, 2), (30, 3), (48, 4)].map(|(len, seed)| f64s(&normal::<f32>(len, seed)));
-    let loss = |q: &[f64], k: &[f64], v: &[f64]| dot(&reference::forward_seen(shape, &seen, FULL, q, k, v).0, &dout);
-    let (dq, dk, dv) = reference::backward_seen(shape, &seen, FULL, [&q, &k, &v], &dout);
+    let loss = |q: &[f64], k: &[f64], v: &[f64]| dot(&problem.forward(q, k, v).0, &dout);
+    let (dq, dk, dv) = problem.backward(&q, &k, &v, &dout);
     assert_gradient("dq", &dq, &finite_differences(&q, |q| loss(q, &k, &v)));
     assert_gradient("dk", &dk, &finite_differences(&k, |k| loss(&q, k, &v)));
     assert_gradient("dv", &dv, &finite_differences(&v, |v| loss(&q, &k, v)));
@@ -294,6 +295,6 @@ fn wrong_arguments_are_named_and_nothing_is_written() {
     assert!(attempt(FULL, Some(&[1]), (8, 0), 24).contains("`seen` has 1 elements"));
     assert!(attempt(FULL, Some(&[2, 1]), (8, 0), 24).contains("`seen` is 1; it must be no less than the entry before"));
     assert!(attempt(FULL, Some(&[2, 4]), (8, 0), 24).contains("`seen` is 4; it must be at most 3"));
-    let causal = Options { causal: true, scale: None };
+    let causal = Options::CAUSAL;
     assert!(attempt(causal, Some(&[2, 3]), (8, 0), 24).contains("`causal` says what `seen` says already"));
 }

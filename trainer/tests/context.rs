@@ -13,8 +13,8 @@ use warpweft_kernels::attention::{self, Options, Shape, reference};
 use warpweft_kernels::philox::Philox4x32;
 use warpweft_trainer::parallel::context::{Context, Method, Sizes};
 
-const CAUSAL: Options = Options { causal: true, scale: None };
-const FULL: Options = Options { causal: false, scale: None };
+const CAUSAL: Options = Options::CAUSAL;
+const FULL: Options = Options::FULL;
 
 /// Packed rows of whole sequences and the error of their outputs.
 struct Case<T> {

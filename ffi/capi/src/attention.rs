@@ -57,6 +57,7 @@ fn native(options: Option<&AttentionOptions>) -> Options {
     options.map_or_else(Options::default, |options| Options {
         causal: options.causal != 0,
         scale: (options.scale != 0.0).then_some(options.scale),
+        ..Options::FULL
     })
 }
 

@@ -57,10 +57,12 @@ __device__ inline void ldmatrix_transposed(uint32_t (&to)[4], uint32_t from) {
                : "memory");
 }
 
-// Begins to copy 16 bytes to shared memory. Where `bytes` is 0 nothing is read, and zeros are written.
-__device__ inline void copy_16(uint32_t to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+// Begins to copy 16 bytes from global memory to shared memory. Where `bytes` is 0 nothing is read, and zeros are written.
+__device__ inline void copy_16(uint32_t to, uint64_t from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+
+__device__ inline void copy_16(uint32_t to, const void* from, uint32_t bytes) { copy_16(to, __cvta_generic_to_global(from), bytes); }
 
 // Closes a group of copies.
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

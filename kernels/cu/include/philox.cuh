@@ -6,8 +6,8 @@
 __device__ inline uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
   for (int round = 0; round < 10; round++) {
-    uint32_t a = __umulhi(0xd2511f53u, counter.x), b = __umulhi(0xcd9e8d57u, counter.z);
-    counter = {b ^ counter.y ^ key.x, 0xcd9e8d57u * counter.z, a ^ counter.w ^ key.y, 0xd2511f53u * counter.x};
+    uint64_t a = uint64_t(0xd2511f53u) * counter.x, b = uint64_t(0xcd9e8d57u) * counter.z;
+    counter = {uint32_t(b >> 32) ^ counter.y ^ key.x, uint32_t(b), uint32_t(a >> 32) ^ counter.w ^ key.y, uint32_t(a)};
     key.x += 0x9e3779b9u, key.y += 0xbb67ae85u;
   }
   return counter;

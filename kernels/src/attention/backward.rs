@@ -5,22 +5,31 @@ use ndarray::{ArrayView2, ArrayView3, ArrayView4, ArrayViewMut2, ArrayViewMut3, 
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::cpu::{KEYS, Mask, QUERIES, Window, blocks, each, load, part, store, transpose};
-use super::{Saved, Shape};
+use super::cpu::{How, KEYS, QUERIES, View, blocks, each, load, part, store, transpose};
+use super::options::Shape;
+use super::scoring::Scoring;
 use crate::Write;
 use crate::elementary::exp;
 use crate::scratch;
 use crate::simd::{LANES, add, fold, vectorised};
 use crate::tile::{Left, multiply, multiply_add, padded};
 
+/// What is read beside the inputs.
+pub(super) struct Saved<'a, T> {
+    pub(super) out: ArrayView4<'a, T>,
+    pub(super) lse: &'a [f32],
+    pub(super) dout: ArrayView4<'a, T>,
+}
+
 pub(super) fn run<T: Float, O: Float>(
     pool: &CpuPool,
-    (shape, mask, scale): (Shape, Mask<'_>, f32),
+    how: How<'_>,
     [q, k, v]: [ArrayView4<'_, T>; 3],
     saved: Saved<'_, T>,
     write: Write,
     [dq, dk, dv]: [ArrayViewMut4<'_, O>; 3],
 ) {
+    let shape = how.shape;
     // Without queries and keys there is nothing, in however many sequences.
     if shape.batch == 0 || shape.heads == 0 || (shape.queries == 0 && shape.keys == 0) {
         return;
@@ -39,7 +48,7 @@ pub(super) fn run<T: Float, O: Float>(
             let [q, out, dout] = [q, out, dout].map(|view| part(view, Axis(1), first..first + group));
             let [k, v] = [k, v].map(|view| view.index_axis_move(Axis(1), head));
             let lse = &saved.lse[(sequence * shape.heads + first) * shape.queries..][..group * shape.queries];
-            heads.push(KvHead { shape, mask, scale, q, k, v, out, dout, lse, write, dq, dk, dv });
+            heads.push(KvHead { how, sequence, first, q, k, v, out, dout, lse, write, dq, dk, dv });
         }
     }
     pool.for_each(heads, KvHead::compute);
@@ -47,9 +56,10 @@ pub(super) fn run<T: Float, O: Float>(
 
 /// One key/value head of one sequence with its query heads: q `[Tq, H/G, D]`, k `[Tk, D]`, lse `[H/G, Tq]`.
 struct KvHead<'a, T, O> {
-    shape: Shape,
-    mask: Mask<'a>,
-    scale: f32,
+    how: How<'a>,
+    sequence: usize,
+    /// The first query head.
+    first: usize,
     q: ArrayView3<'a, T>,
     k: ArrayView2<'a, T>,
     v: ArrayView2<'a, T>,
@@ -64,7 +74,8 @@ struct KvHead<'a, T, O> {
 
 impl<T: Float, O: Float> KvHead<'_, T, O> {
     fn compute(mut self) {
-        let Self { shape, mask, scale, write, .. } = self;
+        let Self { how, write, .. } = self;
+        let How { shape, scale, .. } = how;
         let Shape { queries, keys, head_size, .. } = shape;
         let width = padded(head_size);
         let (query, key) = (queries * width, keys * width);
@@ -90,7 +101,8 @@ impl<T: Float, O: Float> KvHead<'_, T, O> {
                     },
                 );
                 let lse = &self.lse[head * queries..][..queries];
-                query_head(QueryHead { shape, mask, q, dout, delta, lse, k, v, dq, dk, dv, tile });
+                let scoring = Scoring::of(&how, self.sequence, self.first + head);
+                query_head(QueryHead { how, scoring, q, dout, delta, lse, k, v, dq, dk, dv, tile });
                 vectorised(
                     #[inline(always)]
                     || store(dq, scale, write, self.dq.index_axis_mut(Axis(1), head)),
@@ -129,8 +141,8 @@ fn deltas<T: Float>(out: ArrayView2<'_, T>, dout: &[f32], delta: &mut [f32]) {
 
 /// One query head beside its key/value head, in f32, padded: q times the scale; dq is overwritten, dk and dv added to.
 struct QueryHead<'a> {
-    shape: Shape,
-    mask: Mask<'a>,
+    how: How<'a>,
+    scoring: Scoring,
     q: &'a [f32],
     dout: &'a [f32],
     delta: &'a [f32],
@@ -174,7 +186,8 @@ impl WithSimd for QueryHead<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { shape, mask, q, dout, delta, lse, k, v, dq, dk, dv, tile: memory } = self;
+        let Self { how, scoring, q, dout, delta, lse, k, v, dq, dk, dv, tile: memory } = self;
+        let How { shape, mask, .. } = how;
         let (head_size, width) = (shape.head_size, padded(shape.head_size));
         let Tile { keys, values, weights, dscores } = Tile::of(memory, head_size);
         dq.fill(0.0);
@@ -183,8 +196,8 @@ impl WithSimd for QueryHead<'_> {
             transpose(&k[there.clone()], width, head_size, keys);
             transpose(&v[there.clone()], width, head_size, values);
             for block in blocks(shape.queries, QUERIES) {
-                let window = Window { mask, queries: block.clone(), keys: tile.clone() };
-                if window.is_hidden() {
+                let view = View { mask, queries: block.clone(), keys: tile.clone() };
+                if view.is_hidden() {
                     continue;
                 }
                 let rows = block.start * width..block.end * width;
@@ -197,13 +210,15 @@ impl WithSimd for QueryHead<'_> {
                         product,
                         (block.len(), head_size, KEYS),
                         #[inline(always)]
-                        |row| window.seen(row),
+                        |row| view.seen(row).end,
                     );
                 }
                 for row in 0..block.len() {
-                    let columns = row * KEYS..row * KEYS + window.seen(row);
-                    let (lse, delta) = (lse[block.start + row], delta[block.start + row]);
-                    softmax_gradient(&mut weights[columns.clone()], &mut dscores[columns], lse, delta);
+                    let (seen, query) = (view.seen(row), block.start + row);
+                    let columns = row * KEYS + seen.start..row * KEYS + seen.end;
+                    let (weights, dscores) = (&mut weights[columns.clone()], &mut dscores[columns]);
+                    let saved = (lse[query], delta[query]);
+                    softmax_gradient(weights, dscores, saved, &scoring, (query, tile.start + seen.start));
                 }
                 for (left, right, sums) in [(&*weights, dout, &mut *dv), (&*dscores, q, &mut *dk)] {
                     multiply_add(
@@ -213,7 +228,7 @@ impl WithSimd for QueryHead<'_> {
                         &mut sums[there.clone()],
                         (tile.len(), width),
                         #[inline(always)]
-                        |key| window.seeing(key),
+                        |key| view.seeing(key),
                     );
                 }
                 multiply_add(
@@ -223,7 +238,7 @@ impl WithSimd for QueryHead<'_> {
                     &mut dq[rows],
                     (block.len(), width),
                     #[inline(always)]
-                    |row| 0..window.seen(row),
+                    |row| view.seen(row),
                 );
             }
         }
@@ -232,11 +247,20 @@ impl WithSimd for QueryHead<'_> {
 
 /// Scores become the weights P = e^(score - lse), and dP becomes P (dP - delta).
 #[inline(always)]
-fn softmax_gradient(scores: &mut [f32], dweights: &mut [f32], lse: f32, delta: f32) {
+fn softmax_gradient(
+    scores: &mut [f32],
+    dweights: &mut [f32],
+    (lse, delta): (f32, f32),
+    scoring: &Scoring,
+    (query, key): (usize, usize),
+) {
     if lse == f32::NEG_INFINITY {
         scores.fill(0.0);
         dweights.fill(0.0);
         return;
+    }
+    if !scoring.is_plain() {
+        return scoring.gradient(scores, dweights, (lse, delta), query, key);
     }
     for (score, dweight) in scores.iter_mut().zip(dweights) {
         *score = exp(*score - lse);

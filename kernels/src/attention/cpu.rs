@@ -5,7 +5,7 @@ use std::ops::Range;
 use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Axis, RemoveAxis, Slice};
 use warpweft_device::Float;
 
-use super::{Options, Shape};
+use super::options::{Dropout, Shape, Window};
 use crate::Write;
 use crate::tile::padded;
 
@@ -20,61 +20,116 @@ pub(super) fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usiz
     (0..len).step_by(size).map(move |start| start..(start + size).min(len))
 }
 
-/// Which keys a query sees: always the first so many, and no fewer than the query before it.
+/// What the paths are told.
 #[derive(Clone, Copy)]
-pub(super) enum Mask<'a> {
-    /// As shape and options say.
-    Aligned(Shape, Options),
-    /// Query i the first `seen[i]`.
-    Seen(&'a [u32]),
+pub(super) struct How<'a> {
+    pub(super) shape: Shape,
+    pub(super) mask: Mask<'a>,
+    pub(super) scale: f32,
+    pub(super) softcap: Option<f32>,
+    /// A slope for each query head.
+    pub(super) slopes: Option<&'a [f32]>,
+    pub(super) dropout: Option<Dropout>,
+    /// The index of the first sequence.
+    pub(super) sequence: usize,
 }
 
-impl Mask<'_> {
-    /// The keys that a query sees are the first so many.
-    #[inline(always)]
-    pub(super) fn visible(&self, query: usize) -> usize {
-        match self {
-            Self::Aligned(shape, options) => shape.visible(*options, query),
-            Self::Seen(seen) => seen[query] as usize,
-        }
+/// Which keys a query sees: a run of them, of which neither end falls from a query to the next.
+#[derive(Clone, Copy)]
+pub(super) struct Mask<'a> {
+    queries: usize,
+    keys: usize,
+    window: Window,
+    /// Query i the first `seen[i]`, whatever the window's right end.
+    seen: Option<&'a [u32]>,
+}
+
+impl<'a> Mask<'a> {
+    pub(super) fn new(shape: Shape, window: Window, seen: Option<&'a [u32]>) -> Self {
+        Self { queries: shape.queries, keys: shape.keys, window, seen }
     }
 
-    /// The first of `queries` that sees a key; all after it do too.
+    /// The first key that a query sees, and the one after the last.
     #[inline(always)]
-    fn first_query(&self, key: usize, queries: &Range<usize>) -> usize {
-        match self {
-            Self::Aligned(shape, options) => shape.first_query(*options, key).clamp(queries.start, queries.end),
-            Self::Seen(seen) => {
-                queries.start + seen[queries.start..queries.end].partition_point(|&seen| seen as usize <= key)
+    pub(super) fn visible(&self, query: usize) -> Range<usize> {
+        let beside = query.saturating_add(self.keys);
+        let low = self.window.left.map_or(0, |left| beside.saturating_sub(self.queries.saturating_add(left)));
+        let high = match (self.seen, self.window.right) {
+            (Some(seen), _) => seen[query] as usize,
+            (None, Some(right)) => beside.saturating_add(right).saturating_add(1).saturating_sub(self.queries),
+            (None, None) => self.keys,
+        };
+        let high = high.min(self.keys);
+        low.min(high)..high
+    }
+
+    /// The queries in `of` that see a key.
+    #[inline(always)]
+    fn seeing(&self, key: usize, of: &Range<usize>) -> Range<usize> {
+        let high = |query| self.visible(query).end;
+        let first = match (self.seen, self.window.right) {
+            (Some(_), _) => partition(of, |query| high(query) <= key),
+            (None, Some(right)) => {
+                key.saturating_add(self.queries).saturating_sub(self.keys.saturating_add(right)).clamp(of.start, of.end)
             }
+            (None, None) => of.start,
+        };
+        let end = match self.window.left {
+            Some(left) => key
+                .saturating_add(self.queries)
+                .saturating_add(left)
+                .saturating_add(1)
+                .saturating_sub(self.keys)
+                .clamp(of.start, of.end),
+            None => of.end,
+        };
+        first..end.max(first)
+    }
+}
+
+/// The first number of a range for which `before`, which holds for those before it, does not.
+#[inline(always)]
+fn partition(of: &Range<usize>, before: impl Fn(usize) -> bool) -> usize {
+    let (mut from, mut to) = (of.start, of.end);
+    while from < to {
+        let middle = from + (to - from) / 2;
+        if before(middle) {
+            from = middle + 1;
+        } else {
+            to = middle;
         }
     }
+    from
 }
 
 /// A block of queries against a tile of keys, and what a mask leaves of it. What it hides is left out of every sum.
-pub(super) struct Window<'a> {
+pub(super) struct View<'a> {
     pub(super) mask: Mask<'a>,
     pub(super) queries: Range<usize>,
     pub(super) keys: Range<usize>,
 }
 
-impl Window<'_> {
+impl View<'_> {
     /// Whether no query of the block sees a key of the tile.
     #[inline(always)]
     pub(super) fn is_hidden(&self) -> bool {
-        self.seen(self.queries.len() - 1) == 0
+        let (first, last) = (self.mask.visible(self.queries.start), self.mask.visible(self.queries.end - 1));
+        last.end <= self.keys.start || first.start >= self.keys.end
     }
 
-    /// How many of the tile's keys a row of the block sees: the first ones.
+    /// Which of the tile's keys a row of the block sees.
     #[inline(always)]
-    pub(super) fn seen(&self, row: usize) -> usize {
-        self.mask.visible(self.queries.start + row).saturating_sub(self.keys.start).min(self.keys.len())
+    pub(super) fn seen(&self, row: usize) -> Range<usize> {
+        let within = |key: usize| key.saturating_sub(self.keys.start).min(self.keys.len());
+        let Range { start, end } = self.mask.visible(self.queries.start + row);
+        within(start)..within(end)
     }
 
     /// The rows of the block that see a key of the tile.
     #[inline(always)]
     pub(super) fn seeing(&self, key: usize) -> Range<usize> {
-        self.mask.first_query(self.keys.start + key, &self.queries) - self.queries.start..self.queries.len()
+        let Range { start, end } = self.mask.seeing(self.keys.start + key, &self.queries);
+        start - self.queries.start..end - self.queries.start
     }
 }
 

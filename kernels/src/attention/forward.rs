@@ -6,8 +6,8 @@ use ndarray::{ArrayView2, ArrayView4, ArrayViewMut2, ArrayViewMut4, Axis};
 use pulp::{Arch, Simd, WithSimd};
 use warpweft_device::{CpuPool, Float};
 
-use super::Shape;
-use super::cpu::{KEYS, Mask, QUERIES, Window, blocks, each, load, part, store, transpose};
+use super::cpu::{How, KEYS, QUERIES, View, blocks, each, load, part, store, transpose};
+use super::scoring::Scoring;
 use crate::Write;
 use crate::elementary::exp;
 use crate::scratch;
@@ -20,7 +20,7 @@ const SPAN: usize = 256;
 /// With [`Write::Add`] the keys join those that out and lse already stand for.
 pub(super) fn run<T: Float, O: Float>(
     pool: &CpuPool,
-    (shape, mask, scale): (Shape, Mask<'_>, f32),
+    how: How<'_>,
     [q, k, v]: [ArrayView4<'_, T>; 3],
     write: Write,
     out: ArrayViewMut4<'_, O>,
@@ -29,12 +29,13 @@ pub(super) fn run<T: Float, O: Float>(
     if lse.is_empty() {
         return;
     }
+    let shape = how.shape;
     let mut lse = lse.chunks_mut(shape.queries);
     let mut spans = Vec::new();
     for (sequence, out) in each(out, Axis(0)).into_iter().enumerate() {
         let [q, k, v] = [q, k, v].map(|view| view.index_axis_move(Axis(0), sequence));
         for (head, out) in each(out, Axis(1)).into_iter().enumerate() {
-            let q = q.index_axis_move(Axis(1), head);
+            let (scoring, q) = (Scoring::of(&how, sequence, head), q.index_axis_move(Axis(1), head));
             let [k, v] = [k, v].map(|view| view.index_axis_move(Axis(1), head / shape.group()));
             let mut rest = out;
             for (index, lse) in lse.next().unwrap_or_default().chunks_mut(SPAN).enumerate() {
@@ -42,7 +43,7 @@ pub(super) fn run<T: Float, O: Float>(
                 rest = below;
                 let first = index * SPAN;
                 let q = part(q, Axis(0), first..first + lse.len());
-                spans.push(Span { shape, mask, scale, first, q, k, v, write, out, lse });
+                spans.push(Span { how, scoring, first, q, k, v, write, out, lse });
             }
         }
     }
@@ -51,9 +52,8 @@ pub(super) fn run<T: Float, O: Float>(
 
 /// A span of queries of one head of one sequence.
 struct Span<'a, T, O> {
-    shape: Shape,
-    mask: Mask<'a>,
-    scale: f32,
+    how: How<'a>,
+    scoring: Scoring,
     /// The first query.
     first: usize,
     q: ArrayView2<'a, T>,
@@ -66,21 +66,24 @@ struct Span<'a, T, O> {
 
 impl<T: Float, O: Float> Span<'_, T, O> {
     fn compute(self) {
-        let Self { shape, mask, first, write, lse, .. } = self;
+        let Self { how, scoring, first, write, lse, .. } = self;
+        let How { shape, mask, scale, .. } = how;
         let (rows, width) = (lse.len(), padded(shape.head_size));
-        let seen = mask.visible(first + rows - 1);
+        // All keys that the span sees.
+        let keys = mask.visible(first).start..mask.visible(first + rows - 1).end;
+        let seen = keys.len();
         if write == Write::Add && seen == 0 {
             return;
         }
         let tile = [shape.head_size * KEYS, QUERIES * KEYS];
         let sizes = [rows * width, seen * width, seen * width, rows * width, rows, rows, tile[0], tile[1]];
-        scratch::with_parts(sizes, |[q, k, v, out, largest, sum, keys, scores]| {
+        scratch::with_parts(sizes, |[q, k, v, out, largest, sum, columns, scores]| {
             vectorised(
                 #[inline(always)]
                 || {
-                    load(self.q, self.scale, q);
-                    load(part(self.k, Axis(0), 0..seen), 1.0, k);
-                    load(part(self.v, Axis(0), 0..seen), 1.0, v);
+                    load(self.q, scale, q);
+                    load(part(self.k, Axis(0), keys.clone()), 1.0, k);
+                    load(part(self.v, Axis(0), keys.clone()), 1.0, v);
                     if write == Write::Add {
                         load(self.out.view(), 1.0, out);
                     }
@@ -91,7 +94,8 @@ impl<T: Float, O: Float> Span<'_, T, O> {
                 Write::Set => running.begin(),
                 Write::Add => running.go_on(lse, width),
             }
-            pass(Pass { shape, mask, first, rows, q, k, v, running, keys, scores });
+            let before = keys.start;
+            pass(Pass { how, scoring, first, rows, before, q, k, v, running, keys: columns, scores });
             lse.copy_from_slice(largest);
             vectorised(
                 #[inline(always)]
@@ -110,10 +114,12 @@ struct Running<'a> {
 
 /// A span in f32, padded, with its scaled queries and the keys and values that it sees, and memory for one tile.
 struct Pass<'a> {
-    shape: Shape,
-    mask: Mask<'a>,
+    how: How<'a>,
+    scoring: Scoring,
     first: usize,
     rows: usize,
+    /// Keys before those in `k` and `v`.
+    before: usize,
     q: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
@@ -132,15 +138,16 @@ impl WithSimd for Pass<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { shape, mask, first, rows, q, k, v, mut running, keys, scores } = self;
+        let Self { how, scoring, first, rows, before, q, k, v, mut running, keys, scores } = self;
+        let How { shape, mask, .. } = how;
         let width = padded(shape.head_size);
         for tile in blocks(k.len() / width, KEYS) {
             let there = tile.start * width..tile.end * width;
             transpose(&k[there.clone()], width, shape.head_size, keys);
             for block in blocks(rows, QUERIES) {
                 let queries = first + block.start..first + block.end;
-                let window = Window { mask, queries, keys: tile.clone() };
-                if window.is_hidden() {
+                let view = View { mask, queries, keys: before + tile.start..before + tile.end };
+                if view.is_hidden() {
                     continue;
                 }
                 let q = Left::rows(&q[block.start * width..], width);
@@ -151,9 +158,9 @@ impl WithSimd for Pass<'_> {
                     scores,
                     (block.len(), shape.head_size, KEYS),
                     #[inline(always)]
-                    |row| window.seen(row),
+                    |row| view.seen(row).end,
                 );
-                running.absorb(block.clone(), width, scores, &window);
+                running.absorb(block.clone(), width, scores, &view, &scoring);
                 multiply_add(
                     simd,
                     Left::rows(scores, KEYS),
@@ -161,7 +168,7 @@ impl WithSimd for Pass<'_> {
                     &mut running.out[block.start * width..],
                     (block.len(), width),
                     #[inline(always)]
-                    |row| 0..window.seen(row),
+                    |row| view.seen(row),
                 );
             }
         }
@@ -191,17 +198,21 @@ impl Running<'_> {
     /// Turns the scores of the block `rows` into weights relative to each row's new largest score, and what the rows have
     /// summed so far likewise. Each step is a loop over all rows, so that short rows keep the vector units busy too.
     #[inline(always)]
-    fn absorb(&mut self, rows: Range<usize>, width: usize, scores: &mut [f32], window: &Window) {
+    fn absorb(&mut self, rows: Range<usize>, width: usize, scores: &mut [f32], view: &View<'_>, scoring: &Scoring) {
         let (largest, sum) = (&mut self.largest[rows.clone()], &mut self.sum[rows.clone()]);
         let (mut highest, mut shrink, mut sums) = ([0.0f32; QUERIES], [0.0f32; QUERIES], [0.0f32; QUERIES]);
-        for (row, scores) in scores.chunks_exact(KEYS).take(rows.len()).enumerate() {
-            highest[row] = largest_of(&scores[..window.seen(row)], largest[row]);
+        for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows.len()).enumerate() {
+            let seen = view.seen(row);
+            scoring.scores(&mut scores[seen.clone()], view.queries.start + row, view.keys.start + seen.start);
+            highest[row] = largest_of(&scores[seen], largest[row]);
         }
         for (shrink, (highest, before)) in shrink.iter_mut().zip(highest.iter().zip(&*largest)) {
             *shrink = exp(*before - finite_reference(*highest));
         }
         for (row, scores) in scores.chunks_exact_mut(KEYS).take(rows.len()).enumerate() {
-            sums[row] = exponentials(scores, window.seen(row), finite_reference(highest[row]));
+            let seen = view.seen(row);
+            sums[row] = exponentials(scores, seen.clone(), finite_reference(highest[row]));
+            scoring.drop(&mut scores[seen.clone()], view.queries.start + row, view.keys.start + seen.start);
         }
         for (row, (largest, sum)) in largest.iter_mut().zip(sum).enumerate() {
             *largest = highest[row];
@@ -238,12 +249,15 @@ fn finite_reference(highest: f32) -> f32 {
     if highest == f32::NEG_INFINITY { 0.0 } else { highest }
 }
 
-/// Replaces the first `seen` scores by e^(score - reference) and returns their sum. Scores beyond, up to a whole vector,
+/// Replaces the `seen` scores by e^(score - reference) and returns their sum. Scores beyond, to the ends of whole vectors,
 /// become 0.
 #[inline(always)]
-fn exponentials(scores: &mut [f32], seen: usize, reference: f32) -> f32 {
-    let scores = &mut scores[..padded(seen)];
-    scores[seen..].fill(f32::NEG_INFINITY);
+fn exponentials(scores: &mut [f32], seen: Range<usize>, reference: f32) -> f32 {
+    let begin = seen.start / LANES * LANES;
+    let scores = &mut scores[begin..padded(seen.end).max(begin)];
+    let (before, after) = (seen.start - begin, (seen.end - begin).min(scores.len()));
+    scores[..before.min(after)].fill(f32::NEG_INFINITY);
+    scores[after..].fill(f32::NEG_INFINITY);
     let mut partial = [0.0f32; LANES];
     for scores in scores.chunks_exact_mut(LANES) {
         for (score, partial) in scores.iter_mut().zip(&mut partial) {

@@ -36,6 +36,7 @@ macro_rules! programs {
 
 programs! {
     SOFTMAX: "softmax",
+    ATTENTION: "attention",
 }
 
 /// A grid of blocks, and the dynamic shared memory of each.

@@ -2,6 +2,7 @@
 //! bound, and derivatives by finite differences.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod attention;
 pub(crate) mod mutants;
 pub(crate) mod ways;
 

@@ -45,7 +45,7 @@ impl Attention {
     }
 
     fn options() -> attention::Options {
-        attention::Options { causal: true, scale: None }
+        attention::Options::CAUSAL
     }
 
     /// This rank's sizes, where the tokens of a sequence are shared out.
