@@ -9,18 +9,19 @@ use crate::parallel::digest;
 use crate::parallel::layout::Axes;
 use crate::parallel::mesh::Sizes;
 use crate::parallel::share;
-use crate::step::{Go, Sequences, Trainer};
+use crate::step::{Go, Packed, Sequences, Trainer};
 
 impl<T: Float> Trainer<T> {
     /// Mean loss over `count` sequences that the ranks share out among them; nothing is learnt from them.
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn evaluate(&mut self, sequences: Sequences<'_>, count: usize) -> Result<f64, TrainError> {
-        self.check(sequences)?;
+    pub fn evaluate<'a>(&mut self, sequences: impl Into<Packed<'a>>, count: usize) -> Result<f64, TrainError> {
+        let packed = sequences.into();
+        self.check(packed)?;
         self.besides(|trainer| {
             let micro_batches = trainer.recipe.micro_batches(trainer.mesh.sizes(), count);
-            let walked = trainer.walk(sequences, Go::Forward { micro_batches }, None)?;
+            let walked = trainer.walk(packed, Go::Forward { micro_batches }, None)?;
             let [loss, tokens] = trainer.total(walked.sums)?;
             Ok(loss / tokens.max(1.0))
         })
@@ -39,7 +40,7 @@ impl<T: Float> Trainer<T> {
         self.besides(|trainer| {
             let usual = std::mem::replace(&mut trainer.recipe.tokens, whole);
             let sequences = Sequences { inputs: &inputs, targets: &ignored };
-            let done = trainer.walk(sequences, Go::Forward { micro_batches: 1 }, None);
+            let done = trainer.walk(sequences.into(), Go::Forward { micro_batches: 1 }, None);
             trainer.recipe.tokens = usual;
             done?;
             let places = trainer.mesh.places(whole);

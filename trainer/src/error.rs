@@ -148,6 +148,16 @@ pub enum TrainError {
         /// Tokens of a sequence.
         tokens: usize,
     },
+    /// Documents that are not those of the sequences.
+    #[error("documents of {documents} sequences are given for {sequences}, or do not fill their {tokens} tokens")]
+    Documents {
+        /// Sequences whose documents are given.
+        documents: usize,
+        /// Sequences given.
+        sequences: usize,
+        /// Tokens of a sequence.
+        tokens: usize,
+    },
     /// The training has run away, and no update could bring it back.
     #[error(
         "step {step}: the loss is {loss} and the norm of its gradient {grad_norm}; lower --lr, or lengthen --warmup"

@@ -3,6 +3,7 @@
 use warpweft_device::{Float, Stream};
 
 use crate::TrainError;
+use crate::data::Documents;
 use crate::model::Slot;
 use crate::parallel::mesh::Mesh;
 
@@ -15,13 +16,33 @@ pub struct Sequences<'a> {
     pub targets: &'a [u32],
 }
 
+/// The same, in which several documents may lie side by side that see nothing of each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    /// The sequences.
+    pub sequences: Sequences<'a>,
+    /// The documents of each; empty where each is one.
+    pub documents: &'a [Documents],
+}
+
+impl<'a> From<Sequences<'a>> for Packed<'a> {
+    fn from(sequences: Sequences<'a>) -> Self {
+        Self { sequences, documents: &[] }
+    }
+}
+
 /// Sequences as the passes of a step take them.
 pub(crate) struct Feed<'a> {
     sequences: Sequences<'a>,
+    documents: &'a [Documents],
     /// Tokens of a sequence.
     whole: usize,
     /// Where in a sequence this rank's tokens are.
     places: Vec<u32>,
+    /// The positions of this rank's tokens in their documents, of all sequences, or of those of one micro-batch.
+    positions: Vec<u32>,
+    /// Whether those of each sequence are 0, 1, ..
+    plain: bool,
     /// Sequences of a micro-batch.
     micro_batch: usize,
     /// Index of the first sequence in the batch of all ranks.
@@ -40,8 +61,36 @@ impl<'a> Sequences<'a> {
 impl<'a> Feed<'a> {
     /// Sequences of `whole` tokens each, as many at once as a micro-batch has; `first` is the index of the first among those
     /// of all ranks.
-    pub(crate) fn new(sequences: Sequences<'a>, mesh: &Mesh, whole: usize, micro_batch: usize, first: u64) -> Self {
-        Self { sequences, whole, places: mesh.places(whole), micro_batch, first }
+    pub(crate) fn new(packed: Packed<'a>, mesh: &Mesh, whole: usize, micro_batch: usize, first: u64) -> Self {
+        let (Packed { sequences, documents }, places) = (packed, mesh.places(whole));
+        let of = |documents: &Documents| {
+            let positions: Vec<u32> = documents.positions().collect();
+            places.iter().map(|place| positions[*place as usize]).collect::<Vec<_>>()
+        };
+        let positions = match documents {
+            [] => places.repeat(micro_batch),
+            _ => documents.iter().flat_map(of).collect(),
+        };
+        let plain = documents.is_empty() && mesh.sequence().is_none();
+        Self { sequences, documents, whole, places, positions, plain, micro_batch, first }
+    }
+
+    /// The documents of a micro-batch; none where each sequence is one.
+    pub(crate) fn documents(&self, index: usize) -> &'a [Documents] {
+        let first = (index * self.micro_batch).min(self.documents.len());
+        &self.documents[first..(first + self.micro_batch).min(self.documents.len())]
+    }
+
+    /// The positions of the tokens of a micro-batch.
+    fn positions(&self, index: usize) -> &[u32] {
+        let first = if self.documents.is_empty() { 0 } else { index * self.micro_batch * self.places.len() };
+        let len = self.batch(index) * self.places.len();
+        if len == 0 { &[] } else { &self.positions[first..first + len] }
+    }
+
+    /// The same, where they are not 0, 1, .. in each sequence.
+    pub(crate) fn positions_if_any(&self, index: usize) -> Option<&[u32]> {
+        (!self.plain).then(|| self.positions(index))
     }
 
     /// Tokens of each sequence on this rank.
@@ -70,6 +119,6 @@ impl<'a> Feed<'a> {
             whole.chunks_exact(self.whole.max(1)).flat_map(of).collect()
         };
         let batch = self.batch(index);
-        slot.load(stream, batch, (&mine(inputs), &self.places.repeat(batch), &mine(targets)))
+        slot.load(stream, batch, (&mine(inputs), self.positions(index), &mine(targets)))
     }
 }

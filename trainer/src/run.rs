@@ -12,7 +12,7 @@ use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 
 use crate::checkpoint::{Checkpoint, Saver, run_folder};
 use crate::config::Config;
-use crate::data::{DataError, Dataset};
+use crate::data::{DataError, Dataset, Documents};
 use crate::model::{NARROW, Spread};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
@@ -21,7 +21,7 @@ use crate::parallel::share;
 use crate::report::trace::{self, Trace, Track};
 use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
-use crate::step::{Recipe, Sequences, StepReport, Trainer};
+use crate::step::{Packed, Recipe, Sequences, StepReport, Trainer, valid_targets};
 use crate::{TrainError, flops};
 
 /// The step of a run, counted from its start or resumption, that a trace is taken of: late enough that caches are warm.
@@ -104,6 +104,9 @@ impl<'a, T: Float> Run<'a, T> {
             Some(blend) => Dataset::blended(blend, config.context, config.vocab)?,
             None => Dataset::open(None, config.context, config.vocab)?,
         };
+        if config.documents {
+            data.check_documents(config.end_token)?;
+        }
         let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
         let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
         let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };
@@ -226,15 +229,19 @@ impl<'a, T: Float> Run<'a, T> {
         let trace = traced.then(Trace::new);
         let mine = self.trainer.recipe.share(self.trainer.mesh(), batch);
         let first = (step - 1) * batch as u64;
+        let (seed, end) = (self.config.seed, self.config.end_token);
         part.fill(mine.len(), context, |index, ids, targets| {
-            self.data.sample(self.config.seed, first + (mine.start + index) as u64, ids, targets)
+            let index = first + (mine.start + index) as u64;
+            if self.config.documents {
+                return self.data.packed_sample((seed, index), end, ids, targets).map(Some);
+            }
+            self.data.sample(seed, index, ids, targets).map(|()| None)
         })?;
         if let Some(trace) = &trace {
             trace.add(Track::Storage, "read data", begun, Instant::now());
         }
-        // Every target of this data counts.
-        let valid = (batch * context) as u64;
-        let report = self.trainer.step(part.sequences(), valid, trace.as_ref())?;
+        let valid = self.valid(part)?;
+        let report = self.trainer.step(part.packed(), valid, trace.as_ref())?;
         let took = begun.elapsed();
         self.saver.poll()?;
         self.trace = trace.or(self.trace.take());
@@ -256,17 +263,31 @@ impl<'a, T: Float> Run<'a, T> {
         self.record(&report, took, val_loss)
     }
 
+    /// Targets that count, of all ranks' parts: all of them, but where documents end.
+    fn valid(&self, part: &Part) -> Result<u64, TrainError> {
+        let Config { batch, context, documents, ranks, sizes, .. } = *self.config;
+        if !documents {
+            return Ok((batch * context) as u64);
+        }
+        let mut valid = [valid_targets(&part.targets)];
+        self.communicator.all_reduce(&mut valid[..], Op::Sum)?;
+        // The ranks of each part have the same sequences.
+        Ok(valid[0] / (ranks / sizes.dp) as u64)
+    }
+
     fn record(&mut self, report: &StepReport, took: Duration, val_loss: Option<f64>) -> Result<(), TrainError> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
         let millis = |duration: Duration| Some(duration.as_secs_f64() * 1e3);
-        let tokens_per_s = report.tokens as f64 / took.as_secs_f64();
+        // Those that went through the model, whether their targets count or not.
+        let tokens = (self.config.batch * self.config.context) as u64;
+        let tokens_per_s = tokens as f64 / took.as_secs_f64();
         let (per_token, ceiling) = self.flops;
         let record = StepRecord {
             step: report.step,
             loss: Some(report.loss),
             grad_norm: Some(report.grad_norm),
             lr: Some(report.lr),
-            tokens: report.step * report.tokens,
+            tokens: report.step * tokens,
             tokens_per_s: Some(tokens_per_s),
             mfu: Some(tokens_per_s * per_token / ceiling),
             step_ms: millis(took),
@@ -292,10 +313,15 @@ impl<'a, T: Float> Run<'a, T> {
             return Ok(None);
         }
         let mine = self.trainer.recipe.share(self.trainer.mesh(), count);
-        part.fill(mine.len(), self.config.context, |index, ids, targets| {
-            self.data.held_out_sample((mine.start + index) as u64, ids, targets)
+        let Config { context, documents, end_token, .. } = *self.config;
+        part.fill(mine.len(), context, |index, ids, targets| {
+            let index = (mine.start + index) as u64;
+            if documents {
+                return self.data.packed_held_out_sample(index, end_token, ids, targets).map(Some);
+            }
+            self.data.held_out_sample(index, ids, targets).map(|()| None)
         })?;
-        self.trainer.evaluate(part.sequences(), count).map(Some)
+        self.trainer.evaluate(part.packed(), count).map(Some)
     }
 
     fn saves_at(&self, step: u64) -> bool {
@@ -403,6 +429,8 @@ fn under_way(transfers: &[Transfer]) -> Duration {
 struct Part {
     inputs: Vec<u32>,
     targets: Vec<u32>,
+    /// Those of each sequence, where several lie side by side.
+    documents: Vec<Documents>,
 }
 
 impl Part {
@@ -414,7 +442,7 @@ impl Part {
         &mut self,
         count: usize,
         tokens: usize,
-        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<(), DataError>,
+        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<Option<Documents>, DataError>,
     ) -> Result<(), TrainError> {
         let all = count.saturating_mul(tokens);
         for half in [&mut self.inputs, &mut self.targets] {
@@ -424,11 +452,16 @@ impl Part {
             half.resize(all, 0);
         }
         let sequences = self.inputs.chunks_mut(tokens).zip(self.targets.chunks_mut(tokens));
-        Ok(sequences.enumerate().try_for_each(|(index, (ids, targets))| read(index, ids, targets))?)
+        self.documents.clear();
+        for (index, (ids, targets)) in sequences.enumerate() {
+            self.documents.extend(read(index, ids, targets)?);
+        }
+        Ok(())
     }
 
-    fn sequences(&self) -> Sequences<'_> {
-        Sequences { inputs: &self.inputs, targets: &self.targets }
+    fn packed(&self) -> Packed<'_> {
+        let sequences = Sequences { inputs: &self.inputs, targets: &self.targets };
+        Packed { sequences, documents: &self.documents }
     }
 }
 
@@ -438,7 +471,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_no_memory_holds_is_an_error() {
-        let error = Part::default().fill(usize::MAX / 4, 2, |_, _, _| Ok(())).expect_err("more than can be addressed");
+        let error =
+            Part::default().fill(usize::MAX / 4, 2, |_, _, _| Ok(None)).expect_err("more than can be addressed");
         assert!(matches!(error, TrainError::Device(DeviceError::OutOfMemory { .. })), "{error}");
         assert_eq!(error.exit_status(), 2);
     }

@@ -12,6 +12,7 @@ use warpweft_kernels::norm;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
+use crate::data::Documents;
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{Biases, IGNORE, Model, ModelShape, Routing, Spread, TensorId};
@@ -28,7 +29,7 @@ use crate::parallel::weights::{Weights, initial_units};
 use crate::parallel::zero::{Sharding, Zero};
 use crate::report::trace::{Trace, Track};
 
-pub use crate::feed::Sequences;
+pub use crate::feed::{Packed, Sequences};
 pub use crate::recipe::Recipe;
 
 /// What a step did.
@@ -170,22 +171,18 @@ impl<T: Float> Trainer<T> {
     ///
     /// # Errors
     /// A token or target outside the vocabulary; a peer that died; targets that are not `valid` many.
-    pub fn step(
+    pub fn step<'a>(
         &mut self,
-        sequences: Sequences<'_>,
+        sequences: impl Into<Packed<'a>>,
         valid: u64,
         trace: Option<&Trace>,
     ) -> Result<StepReport, TrainError> {
-        self.on_pool(|trainer| trainer.step_here(sequences, valid, trace))
+        let packed = sequences.into();
+        self.on_pool(|trainer| trainer.step_here(packed, valid, trace))
     }
 
-    fn step_here(
-        &mut self,
-        sequences: Sequences<'_>,
-        valid: u64,
-        trace: Option<&Trace>,
-    ) -> Result<StepReport, TrainError> {
-        self.check(sequences)?;
+    fn step_here(&mut self, packed: Packed<'_>, valid: u64, trace: Option<&Trace>) -> Result<StepReport, TrainError> {
+        self.check(packed)?;
         let step = self.steps + 1;
         let mut clock = Clock::start();
         let count = self.recipe.micro_batches(self.mesh.sizes(), self.recipe.batch);
@@ -195,7 +192,7 @@ impl<T: Float> Trainer<T> {
         let mut optimizer = clock.lap();
         let scale = 1.0 / valid.max(1) as f64;
         let Walked { sums, exposed: [of_forward, of_backward], tally } =
-            self.walk(sequences, Go::Train { scale: scale as f32 }, trace)?;
+            self.walk(packed, Go::Train { scale: scale as f32 }, trace)?;
         clock.lap();
         let passes_ended = clock.0;
         let mut transfers = self.gradients.finish()?;
@@ -254,13 +251,21 @@ impl<T: Float> Trainer<T> {
         })
     }
 
-    /// Whether these are whole sequences, with a target for each of their tokens.
-    pub(crate) fn check(&self, Sequences { inputs, targets }: Sequences<'_>) -> Result<(), TrainError> {
+    /// Whether these are whole sequences, with a target for each of their tokens, and documents that fill them.
+    pub(crate) fn check(
+        &self,
+        Packed { sequences: Sequences { inputs, targets }, documents }: Packed<'_>,
+    ) -> Result<(), TrainError> {
         let tokens = self.recipe.tokens;
-        if inputs.len() == targets.len() && inputs.len().is_multiple_of(tokens) {
+        if inputs.len() != targets.len() || !inputs.len().is_multiple_of(tokens) {
+            return Err(TrainError::Sequences { inputs: inputs.len(), targets: targets.len(), tokens });
+        }
+        let sequences = inputs.len() / tokens;
+        let fill = |documents: &Documents| documents.bounds().last() == Some(&(tokens as u32));
+        if documents.is_empty() || documents.len() == sequences && documents.iter().all(fill) {
             return Ok(());
         }
-        Err(TrainError::Sequences { inputs: inputs.len(), targets: targets.len(), tokens })
+        Err(TrainError::Documents { documents: documents.len(), sequences, tokens })
     }
 
     /// The sums over all ranks.
@@ -286,15 +291,10 @@ impl<T: Float> Trainer<T> {
     }
 
     /// Goes through the micro-batches of some sequences.
-    pub(crate) fn walk(
-        &mut self,
-        sequences: Sequences<'_>,
-        go: Go,
-        trace: Option<&Trace>,
-    ) -> Result<Walked, TrainError> {
+    pub(crate) fn walk(&mut self, packed: Packed<'_>, go: Go, trace: Option<&Trace>) -> Result<Walked, TrainError> {
         let Self { stream, model, weights, gradients, pipeline, mesh, plan, recipe, .. } = self;
         let first = recipe.share(mesh, recipe.batch).start as u64;
-        let feed = &Feed::new(sequences, mesh, recipe.tokens, recipe.micro_batch, first);
+        let feed = &Feed::new(packed, mesh, recipe.tokens, recipe.micro_batch, first);
         let scale = if let Go::Train { scale } = go { scale } else { 0.0 };
         let mut walk = Walk { stream, model, weights, mesh, plan, trace, scale, feed };
         match go {

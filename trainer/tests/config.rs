@@ -9,6 +9,7 @@ use warpweft_comm::Communicator;
 use warpweft_trainer::checkpoint::{Saver, Snapshot};
 use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin, Status};
 use warpweft_trainer::model::MoeShape;
+use warpweft_trainer::model::Recompute;
 use warpweft_trainer::parallel::context::Method;
 
 fn pairs(text: &str) -> Vec<(String, String)> {
@@ -112,7 +113,7 @@ fn every_setting_has_one_name_and_is_known_by_it() {
     assert_eq!(names.len(), count, "a name is there twice");
     for name in "data out resume model layers channels heads kv-heads context vocab experts top-k steps batch \
                  global-batch micro-batch lr warmup clip seed dtype ranks threads launch transport timeout dp pp cp tp \
-                 ep zero sp schedule chunks recompute device exact trace"
+                 ep zero sp schedule chunks recompute packing end-token device exact trace"
         .split_whitespace()
     {
         assert!(Flag::find(name).is_some(), "{name}");
@@ -232,6 +233,13 @@ fn the_axes_multiply_to_the_ranks() {
     let config = flags("zero 3 shards 2 dp 4 pp 2 schedule zb-h1").unwrap();
     assert_eq!((config.zero.stage, config.zero.shards, config.schedule.as_str()), (3, Some(2), "zb-h1"));
     says(flags("schedule 1f1"), &["did you mean `1f1b`?"]);
+    says(flags("end-token 10"), &["end-token 10 (flag)", "packing is windows", "--packing documents"]);
+    says(
+        flags("packing documents end-token 256"),
+        &["end-token 256 (flag) is none of vocab 256 (default)", "below 256"],
+    );
+    let config = flags("packing documents end-token 10 recompute full").unwrap();
+    assert_eq!((config.documents, config.end_token, config.recompute), (true, Some(10), Recompute::Full));
 }
 
 #[test]

@@ -18,7 +18,7 @@ const FULL: Options = Options::FULL;
 
 /// Packed rows of whole sequences and the error of their outputs.
 struct Case<T> {
-    sizes: Sizes,
+    sizes: Sizes<'static>,
     tokens: usize,
     qkv: Vec<T>,
     dy: Vec<T>,
@@ -37,7 +37,7 @@ fn normal<T: Float>(len: usize, seed: u64) -> Vec<T> {
 
 impl<T: Float> Case<T> {
     fn new(batch: usize, tokens: usize, (heads, kv_heads): (usize, usize), head_size: usize, options: Options) -> Self {
-        let sizes = Sizes { batch, heads, kv_heads, head_size, options };
+        let sizes = Sizes { batch, heads, kv_heads, head_size, options, documents: &[] };
         let row = (heads + 2 * kv_heads) * head_size;
         Self { sizes, tokens, qkv: normal(batch * tokens * row, 1), dy: normal(batch * tokens * heads * head_size, 2) }
     }

@@ -35,7 +35,18 @@ fn forward_and_backward_give_the_numbers_of_the_page() -> Result<(), Box<dyn std
     let x = device.upload(&[1.0f32])?;
     let [mut z1, mut a1, mut z2]: [Buffer<f32>; 3] = [device.zeros(1)?, device.zeros(1)?, device.zeros(1)?];
     let (plan, weights) = (&plan, &weights);
-    let pass = Pass { stream: &stream, weights, mesh: &mesh, plan, batch: 1, tokens: 1, skipped: 0, trace: None };
+    let pass = Pass {
+        stream: &stream,
+        weights,
+        mesh: &mesh,
+        plan,
+        batch: 1,
+        tokens: 1,
+        positions: None,
+        documents: &[],
+        skipped: 0,
+        trace: None,
+    };
     first.forward(&pass, x.as_view(), Some(z1.as_view_mut()), None, a1.as_view_mut())?;
     second.forward(&pass, a1.as_view(), None, None, z2.as_view_mut())?;
     let value = |buffer: &Buffer<f32>| Ok::<f32, warpweft_device::DeviceError>(buffer.as_view().host()?[0]);

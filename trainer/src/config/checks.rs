@@ -11,6 +11,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     shards(config)?;
     experts::check(config)?;
     batch(config)?;
+    documents(config)?;
     schedule(config)
 }
 
@@ -132,6 +133,20 @@ fn batch(config: &Config) -> Result<(), ConfigError> {
         named(config, name, origin)
     );
     contradiction(what, format!("use a batch of at least {dp}, or at most {batch} data-parallel ranks"))
+}
+
+/// Whether an end of documents is a token, and asked for.
+fn documents(config: &Config) -> Result<(), ConfigError> {
+    let Some(end) = config.end_token else { return Ok(()) };
+    if !config.documents {
+        let what = format!("{} ends documents, and packing is windows", named(config, "end-token", end));
+        return contradiction(what, "give --packing documents too, or leave --end-token out".into());
+    }
+    if end as usize >= config.vocab {
+        let what = format!("{} is none of {}", named(config, "end-token", end), named(config, "vocab", config.vocab));
+        return contradiction(what, format!("use a token below {}", config.vocab));
+    }
+    Ok(())
 }
 
 fn schedule(config: &Config) -> Result<(), ConfigError> {

@@ -106,6 +106,13 @@ pub static FLAGS: &[Flag] = &[
         "0",
     ),
     flag("context", "N", "Tokens of a sequence", "64"),
+    choice(
+        "packing",
+        &["windows", "documents"],
+        "Whether the tokens of a sequence see all before them, or those of their own document alone",
+        "windows",
+    ),
+    flag("end-token", "N", "Token that ends a document, besides what the data says", ""),
     flag("vocab", "N", "Entries of the vocabulary; text is bytes, so 256", "256"),
     flag("steps", "N", "Optimizer steps of the whole run", "500").free(),
     flag("batch", "N", "Sequences a step, over all ranks and micro-batches", "24").alias("global-batch"),

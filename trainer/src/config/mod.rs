@@ -123,6 +123,10 @@ pub struct Config {
     pub schedule: Name,
     /// Model chunks of a stage, where the schedule leaves a choice.
     pub chunks: Option<usize>,
+    /// Whether documents within a sequence see nothing of each other.
+    pub documents: bool,
+    /// Token that ends a document, besides what the data says.
+    pub end_token: Option<u32>,
     /// What of the activations is computed again in backward passes.
     pub recompute: Recompute,
     /// Whether tensor-parallel ranks share out the rows between their regions.

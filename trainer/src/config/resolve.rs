@@ -140,6 +140,10 @@ impl Config {
         put("schedule", self.schedule.as_str().into());
         put("exact", self.exact.into());
         put("overlap", self.overlap.into());
+        put("packing", if self.documents { "documents" } else { "windows" }.into());
+        if let Some(end) = self.end_token {
+            put("end-token", whole(u64::from(end)));
+        }
         put("recompute", Recompute::ALL[self.recompute as usize].0.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
@@ -273,6 +277,8 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         },
         schedule: values.choice("schedule")?.and_then(|name| name.parse().ok()).unwrap_or(Name::OneForwardOneBackward),
         chunks: optional("chunks")?,
+        documents: values.choice("packing")? == Some("documents"),
+        end_token: values.parse("end-token", "a token, a whole number from 0", |_| true)?,
         recompute: {
             let name = values.choice("recompute")?;
             Recompute::ALL.into_iter().find(|(known, _)| name == Some(known)).map_or(Recompute::None, |(_, mode)| mode)

@@ -1,5 +1,7 @@
 //! One source cut into windows: its training part, gone through in epochs, and its held-out part.
 
+use std::path::Path;
+
 use super::documents::Documents;
 use super::error::DataError;
 use super::order;
@@ -50,6 +52,11 @@ impl Corpus {
     /// Whether its tokens are the bytes of a text.
     pub(super) fn is_bytes(&self) -> bool {
         self.source.is_bytes()
+    }
+
+    /// Whether the source says where documents begin; the path that was opened.
+    pub(super) fn documented(&self) -> (bool, &Path) {
+        (self.source.has_documents(), self.source.path())
     }
 
     /// Tokens in all.

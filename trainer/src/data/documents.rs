@@ -34,6 +34,16 @@ impl Documents {
         Documents { bounds, ends }
     }
 
+    /// Documents of these lengths, one behind the other, the last of which ends with the sequence.
+    pub fn of_lengths(lengths: impl IntoIterator<Item = u32>) -> Self {
+        let (mut bounds, mut end) = (vec![0], 0);
+        bounds.extend(lengths.into_iter().map(|length| {
+            end = u32::saturating_add(end, length);
+            end
+        }));
+        Self { bounds, ends: true }
+    }
+
     /// The first tokens of the documents, and the number of tokens at the end: lengths summed up, as kernels take them.
     pub fn bounds(&self) -> &[u32] {
         &self.bounds
@@ -45,7 +55,7 @@ impl Documents {
     }
 
     /// Takes the targets out of account that lie in another document than their token.
-    pub(super) fn mask(&self, targets: &mut [u32]) {
+    pub fn mask(&self, targets: &mut [u32]) {
         let others = if self.ends { self.bounds.len() } else { self.bounds.len() - 1 };
         for bound in &self.bounds[1..others] {
             targets[*bound as usize - 1] = IGNORE;

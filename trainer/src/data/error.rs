@@ -89,6 +89,15 @@ pub enum DataError {
         /// Bytes now.
         now: u64,
     },
+    /// Documents asked for of a source that is one long text.
+    #[error(
+        "packing documents: {} does not say where its documents end; give --end-token, Megatron's .bin and .idx, or a folder",
+        path.display()
+    )]
+    NoDocuments {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file or folder of a shape that is not read.
     #[error("{}: {what}; {fix}", path.display())]
     Unsupported {

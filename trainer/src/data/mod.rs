@@ -115,11 +115,19 @@ impl Dataset {
         ids: &mut [u32],
         targets: &mut [u32],
     ) -> Result<Documents, DataError> {
-        let (corpus, start) = self.start(seed, index);
-        corpus.window(start, ids, targets)?;
-        let documents = corpus.documents(start, ids, end);
-        documents.mask(targets);
-        Ok(documents)
+        packed(self.start(seed, index), end, ids, targets)
+    }
+
+    /// Whether there is something to tell documents by: an `end` token, or borders in every source.
+    ///
+    /// # Errors
+    /// The first source without.
+    pub fn check_documents(&self, end: Option<u32>) -> Result<(), DataError> {
+        let missing = self.corpora.iter().map(Corpus::documented).find(|(documented, _)| !documented);
+        match missing {
+            Some((_, path)) if end.is_none() => Err(DataError::NoDocuments { path: path.into() }),
+            _ => Ok(()),
+        }
     }
 
     /// The source of sequence `index`, and where in it the sequence begins.
@@ -142,8 +150,40 @@ impl Dataset {
     /// # Errors
     /// As [`sample`](Self::sample).
     pub fn held_out_sample(&self, index: u64, ids: &mut [u32], targets: &mut [u32]) -> Result<(), DataError> {
+        let (corpus, start) = self.held_out_start(index);
+        corpus.window(start, ids, targets)
+    }
+
+    /// The same as packed documents.
+    ///
+    /// # Errors
+    /// As [`sample`](Self::sample).
+    pub fn packed_held_out_sample(
+        &self,
+        index: u64,
+        end: Option<u32>,
+        ids: &mut [u32],
+        targets: &mut [u32],
+    ) -> Result<Documents, DataError> {
+        packed(self.held_out_start(index), end, ids, targets)
+    }
+
+    fn held_out_start(&self, index: u64) -> (&Corpus, u64) {
         let (source, own) = self.shares.of(index);
         let corpus = &self.corpora[source];
-        corpus.window(corpus.held_out_start(own), ids, targets)
+        (corpus, corpus.held_out_start(own))
     }
+}
+
+/// The documents of a window, whose targets in other documents count for nothing.
+fn packed(
+    (corpus, start): (&Corpus, u64),
+    end: Option<u32>,
+    ids: &mut [u32],
+    targets: &mut [u32],
+) -> Result<Documents, DataError> {
+    corpus.window(start, ids, targets)?;
+    let documents = corpus.documents(start, ids, end);
+    documents.mask(targets);
+    Ok(documents)
 }

@@ -122,6 +122,11 @@ impl Source {
         self.format.largest()
     }
 
+    /// Whether it says where documents begin.
+    pub(super) fn has_documents(&self) -> bool {
+        !self.begins.is_empty()
+    }
+
     /// The tokens of a range with which documents begin.
     pub(super) fn begins(&self, range: RangeInclusive<u64>) -> &[u64] {
         let first = self.begins.partition_point(|begin| begin < range.start());

@@ -206,7 +206,7 @@ impl Rank<'_> {
         let Recipe { batch, micro_batch, tokens, .. } = *self.recipe;
         let batch = share(batch, dp, self.place.dp).len().min(micro_batch);
         let head_size = self.model.shape().head_size();
-        let sizes = context::Sizes { batch, heads, kv_heads, head_size, options: Default::default() };
+        let sizes = context::Sizes { batch, heads, kv_heads, head_size, options: Default::default(), documents: &[] };
         let at = (cp, self.place.cp);
         bytes.add(Class::Buffers, context::held_bytes(self.recipe.context, at, tokens, &sizes, self.element));
     }

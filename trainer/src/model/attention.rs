@@ -8,7 +8,7 @@ use crate::TrainError;
 use crate::model::pass::Pass;
 use crate::model::shape::{Architecture, ModelShape};
 use crate::model::spread::Spread;
-use crate::parallel::context;
+use crate::parallel::context::{self, Call};
 
 /// Causal attention with `heads` query heads over `kv_heads` key/value heads, after RoPE where the model has it.
 #[derive(Clone, Debug)]
@@ -40,8 +40,13 @@ impl Attention {
     /// The queries and keys of packed rows; the values behind them stay as they are.
     fn rotated<T>(&self, pass: &Pass<'_, T>) -> rope::Shape {
         let heads = self.heads + self.kv_heads;
-        let row_stride = (heads + self.kv_heads) * self.head_size;
-        rope::Shape { batch: pass.batch, tokens: pass.tokens, heads, head_size: self.head_size, row_stride }
+        let (head_size, row_stride) = (self.head_size, self.row());
+        rope::Shape { batch: pass.batch, tokens: pass.tokens, heads, head_size, row_stride }
+    }
+
+    /// Elements of a packed row.
+    fn row(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_size
     }
 
     fn options() -> attention::Options {
@@ -49,9 +54,10 @@ impl Attention {
     }
 
     /// This rank's sizes, where the tokens of a sequence are shared out.
-    fn sizes<T>(&self, pass: &Pass<'_, T>) -> context::Sizes {
+    fn sizes<'a, T>(&self, pass: &Pass<'a, T>) -> context::Sizes<'a> {
         let (heads, kv_heads, head_size) = (self.heads, self.kv_heads, self.head_size);
-        context::Sizes { batch: pass.batch, heads, kv_heads, head_size, options: Self::options() }
+        let (options, documents) = (Self::options(), pass.documents);
+        context::Sizes { batch: pass.batch, heads, kv_heads, head_size, options, documents }
     }
 
     /// Elements of the LSE of a pass.
@@ -67,8 +73,7 @@ impl Attention {
         if !self.rotates {
             return Ok(());
         }
-        let places = pass.mesh.sequence().map(|context| context.positions().repeat(pass.batch));
-        let places = places.as_ref().map(|places| View::from_host(pass.stream.device(), places)).transpose()?;
+        let places = pass.positions.map(|places| View::from_host(pass.stream.device(), places)).transpose()?;
         let turn = if back { rope::backward } else { rope::forward };
         Ok(turn(pass.stream, self.rotated(pass), rope::Options::default(), places, rows)?)
     }
@@ -82,15 +87,20 @@ impl Attention {
         &self,
         pass: &Pass<'_, T>,
         mut qkv: ViewMut<'_, T>,
-        y: ViewMut<'_, T>,
-        lse: ViewMut<'_, f32>,
+        mut y: ViewMut<'_, T>,
+        mut lse: ViewMut<'_, f32>,
     ) -> Result<(), TrainError> {
         self.rotate(pass, false, qkv.reborrow())?;
         if let Some(context) = pass.mesh.sequence() {
             return context.forward(pass.stream, &self.sizes(pass), qkv.as_view(), y, lse);
         }
-        let (shape, options) = (self.shape(pass), Self::options());
-        Ok(attention::forward_packed(pass.stream, shape, options, qkv.as_view(), y, lse)?)
+        for call in Call::whole(self.shape(pass), pass.documents) {
+            let rows = call.queries(qkv.as_view(), self.row())?;
+            let y = call.queries_mut(y.reborrow(), self.heads * self.head_size)?;
+            let lse = call.queries_mut(lse.reborrow(), self.heads)?;
+            attention::forward_packed(pass.stream, call.shape, Self::options(), rows, y, lse)?;
+        }
+        Ok(())
     }
 
     /// The error of the packed rows, from the rows and results that `forward` left and the error of its result.
@@ -107,8 +117,13 @@ impl Attention {
         if let Some(context) = pass.mesh.sequence() {
             context.backward(pass.stream, &self.sizes(pass), (qkv, y, lse), dy, dqkv.reborrow())?;
         } else {
-            let (shape, options) = (self.shape(pass), Self::options());
-            attention::backward_packed(pass.stream, shape, options, qkv, y, lse, dy, dqkv.reborrow())?;
+            let width = self.heads * self.head_size;
+            for call in Call::whole(self.shape(pass), pass.documents) {
+                let (rows, y) = (call.queries(qkv, self.row())?, call.queries(y, width)?);
+                let (lse, dy) = (call.queries(lse, self.heads)?, call.queries(dy, width)?);
+                let drows = call.queries_mut(dqkv.reborrow(), self.row())?;
+                attention::backward_packed(pass.stream, call.shape, Self::options(), rows, y, lse, dy, drows)?;
+            }
         }
         self.rotate(pass, true, dqkv)
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use warpweft_device::{Buffer, Element, Stream, View, ViewMut};
 
 use crate::TrainError;
+use crate::data::Documents;
 use crate::parallel::layout::{Axis, Placement};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
@@ -27,6 +28,10 @@ pub struct MicroBatch<'a> {
     pub batch: usize,
     /// Tokens of each on this rank, T.
     pub tokens: usize,
+    /// The positions of all of them, where not each sequence's are 0, 1, ..
+    pub positions: Option<&'a [u32]>,
+    /// The documents of each sequence, where several lie side by side; empty where each is one.
+    pub documents: &'a [Documents],
     /// Index of the first sequence in the step's batch of all ranks.
     pub first_sample: u64,
     /// Where to record what takes how long, if anywhere.
@@ -39,8 +44,8 @@ impl<'a> MicroBatch<'a> {
     where
         'a: 'w,
     {
-        let Self { stream, mesh, plan, batch, tokens, trace, .. } = *self;
-        Pass { stream, weights, mesh, plan, batch, tokens, skipped: 0, trace }
+        let Self { stream, mesh, plan, batch, tokens, positions, documents, trace, .. } = *self;
+        Pass { stream, weights, mesh, plan, batch, tokens, positions, documents, skipped: 0, trace }
     }
 
     /// Does `work`, and records how long it took.
@@ -67,6 +72,10 @@ pub struct Pass<'a, T> {
     pub batch: usize,
     /// Tokens of each on this rank, T.
     pub tokens: usize,
+    /// The positions of all of them, where not each sequence's are 0, 1, ..
+    pub positions: Option<&'a [u32]>,
+    /// The documents of each sequence, where several lie side by side; empty where each is one.
+    pub documents: &'a [Documents],
     /// Rows of other sequences that lie before this pass's in every buffer.
     pub skipped: usize,
     /// Where to record what takes how long, if anywhere.
@@ -77,7 +86,10 @@ impl<T> Pass<'_, T> {
     /// The pass of one of the sequences alone, whose rows lie where they are.
     pub fn of_sequence(&self, index: usize) -> Self {
         let Self { stream, weights, mesh, plan, tokens, trace, .. } = *self;
-        Self { stream, weights, mesh, plan, batch: 1, tokens, skipped: self.skipped + index * tokens, trace }
+        let positions = self.positions.map(|positions| &positions[index * tokens..][..tokens]);
+        let documents = self.documents.get(index..=index).unwrap_or_default();
+        let skipped = self.skipped + index * tokens;
+        Self { stream, weights, mesh, plan, batch: 1, tokens, positions, documents, skipped, trace }
     }
 
     /// Rows of an activation inside a region, M = B T.

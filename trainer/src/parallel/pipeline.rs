@@ -59,7 +59,8 @@ impl<'a, T> Walk<'a, T> {
     fn micro(&self, index: usize) -> MicroBatch<'a> {
         let Self { stream, mesh, plan, trace, feed, .. } = *self;
         let (batch, tokens, first_sample) = (feed.batch(index), feed.tokens(), feed.first_sample(index));
-        MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace }
+        let (positions, documents) = (feed.positions_if_any(index), feed.documents(index));
+        MicroBatch { stream, mesh, plan, batch, tokens, positions, documents, first_sample, trace }
     }
 }
 
@@ -222,18 +223,15 @@ impl<T: Float> Passes<T> for ModelPasses<'_, '_, T> {
         let Operation { kind, chunk: index, micro_batch } = operation;
         let Self { walk, memory: Memory { work, .. }, gradients, under_way, walked } = self;
         let gradients = gradients.as_deref_mut().ok_or(TrainError::OutOfOrder { operation })?;
-        let (model, weights) = (walk.model, &mut *walk.weights);
+        let (micro, model, mesh, scale) = (walk.micro(micro_batch), walk.model, walk.mesh, walk.scale);
+        let weights = &mut *walk.weights;
         let chunk = &model.spread().chunks[index];
         let mut slot = under_way.remove(&(index, micro_batch)).ok_or(TrainError::OutOfOrder { operation })?;
         let mut error = match error {
             None if kind.makes_error() => Some(hops.take()?),
             error => error,
         };
-        let exposed = walk.mesh.waited();
-        let (batch, tokens, first_sample) =
-            (walk.feed.batch(micro_batch), walk.feed.tokens(), walk.feed.first_sample(micro_batch));
-        let Walk { stream, mesh, plan, trace, scale, .. } = **walk;
-        let micro = MicroBatch { stream, mesh, plan, batch, tokens, first_sample, trace };
+        let exposed = mesh.waited();
         match &mut error {
             Some(error) => {
                 let then = if kind.frees() { Then::Now(gradients) } else { Then::Later };

@@ -8,7 +8,7 @@ pub(crate) fn held_bytes(
     method: Method,
     (cp, rank): (usize, usize),
     tokens: usize,
-    sizes: &Sizes,
+    sizes: &Sizes<'_>,
     element: usize,
 ) -> u64 {
     let own = method.cut().tokens(tokens, cp, rank);
@@ -22,7 +22,7 @@ pub(crate) fn held_bytes(
 
 /// Forward the sum so far, f32, and two ranks' keys and values. Backward too, and three ranks' gradients of them: those on
 /// their way out, those on their way in, those that are being formed.
-fn ring((cp, rank): (usize, usize), tokens: usize, sizes: &Sizes, element: usize) -> usize {
+fn ring((cp, rank): (usize, usize), tokens: usize, sizes: &Sizes<'_>, element: usize) -> usize {
     let len = |step: usize| {
         let owner = (rank + cp - step % cp) % cp;
         sizes.batch * Method::Ring.cut().tokens(tokens, cp, owner) * 2 * sizes.keys()
@@ -39,7 +39,7 @@ fn ring((cp, rank): (usize, usize), tokens: usize, sizes: &Sizes, element: usize
 
 /// At the end of the backward pass: rows, outputs and their errors of all tokens, their gradients twice, and those on their
 /// way, or the sum of what came.
-fn exchange(cp: usize, own: usize, tokens: usize, sizes: &Sizes, element: usize) -> usize {
+fn exchange(cp: usize, own: usize, tokens: usize, sizes: &Sizes<'_>, element: usize) -> usize {
     let part = ulysses::Part::of(sizes, cp);
     let (all, received) = (sizes.batch * tokens, cp * sizes.batch * own * part.row());
     let last = (all * part.row()).max(sizes.batch * own * sizes.row());

@@ -9,6 +9,7 @@
 
 mod columns;
 mod cut;
+mod documents;
 mod held;
 mod ring;
 mod ulysses;
@@ -20,9 +21,11 @@ use warpweft_device::{Buffer, Device, DeviceError, Element, Float, Stream, View,
 use warpweft_kernels::attention;
 
 use crate::TrainError;
+use crate::data::Documents;
 use crate::memory::{Account, Class, Entered, Held};
 
 pub use cut::Cut;
+pub(crate) use documents::Call;
 pub(crate) use held::held_bytes;
 
 /// How attention brings the parts of a sequence together.
@@ -62,7 +65,7 @@ pub enum ContextError {
 
 /// The attention of one rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sizes {
+pub struct Sizes<'a> {
     /// Sequences.
     pub batch: usize,
     /// Query heads (H).
@@ -73,9 +76,11 @@ pub struct Sizes {
     pub head_size: usize,
     /// Mask and scale.
     pub options: attention::Options,
+    /// The documents of each sequence, where several lie side by side; empty where each is one. Attention is causal then.
+    pub documents: &'a [Documents],
 }
 
-impl Sizes {
+impl Sizes<'_> {
     /// Elements of a packed row.
     fn row(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_size
@@ -193,7 +198,7 @@ impl Context {
     ///
     /// Ring: (cp - 1) · B T · 2 G D elements, each rank's keys and values passing all others. Ulysses, with H' = H / cp and
     /// G' = max(G / cp, 1) heads of a rank: (cp - 1) · B T · (H' + 2 G') D on the way there, (cp - 1) · B T · H' D back.
-    pub fn forward_bytes(&self, sizes: &Sizes, element: usize) -> u64 {
+    pub fn forward_bytes(&self, sizes: &Sizes<'_>, element: usize) -> u64 {
         let elements = match self.method {
             Method::Ring => (self.group.world() - 1) * sizes.batch * self.tokens * 2 * sizes.keys(),
             Method::Ulysses => {
@@ -208,7 +213,7 @@ impl Context {
     ///
     /// Ring: keys and values as in forward, and their gradients in f32 on cp hops, the last one home. Ulysses: packed
     /// rows, outputs and their errors there again, and the gradients of packed rows back in f32.
-    pub fn backward_bytes(&self, sizes: &Sizes, element: usize) -> u64 {
+    pub fn backward_bytes(&self, sizes: &Sizes<'_>, element: usize) -> u64 {
         let cp = self.group.world();
         let bytes = match self.method {
             Method::Ring if cp == 1 => 0,
@@ -252,7 +257,7 @@ impl Context {
     pub fn forward<T: Float>(
         &self,
         stream: &Stream,
-        sizes: &Sizes,
+        sizes: &Sizes<'_>,
         qkv: View<'_, T>,
         y: ViewMut<'_, T>,
         lse: ViewMut<'_, f32>,
@@ -272,7 +277,7 @@ impl Context {
     pub fn backward<T: Float>(
         &self,
         stream: &Stream,
-        sizes: &Sizes,
+        sizes: &Sizes<'_>,
         (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
         dy: View<'_, T>,
         dqkv: ViewMut<'_, T>,

@@ -9,7 +9,7 @@ use warpweft_kernels::attention::{self, Heads, Shape};
 use warpweft_kernels::cast;
 
 use super::columns::{self, Columns};
-use super::{Context, Sizes};
+use super::{Call, Context, Sizes};
 use crate::TrainError;
 use crate::memory::Entered;
 
@@ -17,13 +17,13 @@ use crate::memory::Entered;
 struct Ring<'a> {
     context: &'a Context,
     stream: &'a Stream,
-    sizes: &'a Sizes,
+    sizes: &'a Sizes<'a>,
     rank: usize,
     ranks: usize,
 }
 
 impl<'a> Ring<'a> {
-    fn new(context: &'a Context, stream: &'a Stream, sizes: &'a Sizes) -> Self {
+    fn new(context: &'a Context, stream: &'a Stream, sizes: &'a Sizes<'a>) -> Self {
         Self { context, stream, sizes, rank: context.group.rank(), ranks: context.group.world() }
     }
 
@@ -67,13 +67,83 @@ impl<'a> Ring<'a> {
         Ok(own)
     }
 
-    fn inputs<'b, T>(&self, qkv: View<'b, T>, here: View<'b, T>) -> [Heads<'b, T>; 3]
+    /// The calls of attention over a rank's keys.
+    fn calls(&self, owner: usize) -> Vec<Call> {
+        let (shape, documents) = (self.shape(owner), self.sizes.documents);
+        if documents.is_empty() {
+            return Call::whole(shape, documents);
+        }
+        let positions = |rank| self.context.method.cut().positions(self.context.tokens, self.ranks, rank);
+        Call::parts(shape, documents, &positions(self.rank), &positions(owner))
+    }
+
+    /// What a call sees of a rank's keys, and the options that then remain.
+    fn mask_of<'b>(
+        &self,
+        call: &'b Call,
+        owner: usize,
+    ) -> Result<(Option<View<'b, u32>>, attention::Options), TrainError>
     where
-        T: Float,
+        'a: 'b,
     {
-        let keys = self.sizes.keys();
+        let (seen, options) = self.mask(owner);
+        match self.sizes.documents {
+            [] => Ok((seen, options)),
+            _ => Ok((Some(View::from_host(self.stream.device(), &call.seen)?), options)),
+        }
+    }
+
+    fn inputs<'b, T: Float>(
+        &self,
+        call: &Call,
+        qkv: View<'b, T>,
+        here: View<'b, T>,
+    ) -> Result<[Heads<'b, T>; 3], TrainError> {
+        let (row, keys) = (self.sizes.row(), self.sizes.keys());
+        let (rows, here) = (call.queries(qkv, row)?, call.keys(here, 2 * keys)?);
         let of = |first| Heads { rows: here, row: 2 * keys, first };
-        [Heads { rows: qkv, row: self.sizes.row(), first: 0 }, of(0), of(keys)]
+        Ok([Heads { rows, row, first: 0 }, of(0), of(keys)])
+    }
+
+    /// Has the queries take in what they see of a rank's keys.
+    fn take_in<T: Float>(
+        &self,
+        owner: usize,
+        (qkv, here): (View<'_, T>, View<'_, T>),
+        mut out: ViewMut<'_, f32>,
+        mut lse: ViewMut<'_, f32>,
+    ) -> Result<(), TrainError> {
+        for call in self.calls(owner) {
+            let (seen, options) = self.mask_of(&call, owner)?;
+            let inputs = self.inputs(&call, qkv, here)?;
+            let out = call.queries_mut(out.reborrow(), self.sizes.queries())?;
+            let lse = call.queries_mut(lse.reborrow(), self.sizes.heads)?;
+            attention::forward_onto(self.stream, call.shape, options, seen, inputs, out, lse)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the gradients that a rank's keys and values give and get; those of keys come first in `added`.
+    fn give_back<T: Float>(
+        &self,
+        owner: usize,
+        (qkv, here): (View<'_, T>, View<'_, T>),
+        (y, lse, dy): (View<'_, T>, View<'_, f32>, View<'_, T>),
+        mut dq: ViewMut<'_, f32>,
+        added: ViewMut<'_, f32>,
+    ) -> Result<(), TrainError> {
+        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let (mut dk, mut dv) = added.split_at(self.len(owner) / 2)?;
+        for call in self.calls(owner) {
+            let (seen, options) = self.mask_of(&call, owner)?;
+            let inputs = self.inputs(&call, qkv, here)?;
+            let (y, lse) = (call.queries(y, queries)?, call.queries(lse, self.sizes.heads)?);
+            let saved = (y, lse, call.queries(dy, queries)?);
+            let dq = call.queries_mut(dq.reborrow(), queries)?;
+            let (dk, dv) = (call.keys_mut(dk.reborrow(), keys)?, call.keys_mut(dv.reborrow(), keys)?);
+            attention::backward_onto(self.stream, call.shape, options, seen, inputs, saved, dq, dk, dv)?;
+        }
+        Ok(())
     }
 
     /// Room for what comes at the next step; none after the last.
@@ -93,7 +163,7 @@ impl<'a> Ring<'a> {
 pub(super) fn forward<T: Float>(
     context: &Context,
     stream: &Stream,
-    sizes: &Sizes,
+    sizes: &Sizes<'_>,
     qkv: View<'_, T>,
     y: ViewMut<'_, T>,
     mut lse: ViewMut<'_, f32>,
@@ -109,10 +179,7 @@ pub(super) fn forward<T: Float>(
             if step + 1 < ring.ranks {
                 scope.sendrecv(&*here, ring.next(), &mut *next, ring.previous());
             }
-            let (seen, options) = ring.mask(owner);
-            let inputs = ring.inputs(qkv, here.as_view());
-            let (out, lse) = (out.as_view_mut(), lse.reborrow());
-            attention::forward_onto(stream, ring.shape(owner), options, seen, inputs, out, lse)
+            ring.take_in(owner, (qkv, here.as_view()), out.as_view_mut(), lse.reborrow())
         })?;
         computed?;
         here = next;
@@ -123,7 +190,7 @@ pub(super) fn forward<T: Float>(
 pub(super) fn backward<T: Float>(
     context: &Context,
     stream: &Stream,
-    sizes: &Sizes,
+    sizes: &Sizes<'_>,
     (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
     dy: View<'_, T>,
     dqkv: ViewMut<'_, T>,
@@ -145,11 +212,7 @@ pub(super) fn backward<T: Float>(
             if step > 0 {
                 scope.sendrecv(&*behind, ring.next(), &mut *arriving, ring.previous());
             }
-            let (seen, options) = ring.mask(owner);
-            let inputs = ring.inputs(qkv, here.as_view());
-            let (dk, dv) = added.as_view_mut().split_at(ring.len(owner) / 2)?;
-            let (shape, saved) = (ring.shape(owner), (y, lse, dy));
-            attention::backward_onto(stream, shape, options, seen, inputs, saved, dq.as_view_mut(), dk, dv)
+            ring.give_back(owner, (qkv, here.as_view()), (y, lse, dy), dq.as_view_mut(), added.as_view_mut())
         })?;
         computed?;
         if step > 0 {

@@ -7,7 +7,7 @@ use warpweft_device::{Float, Stream, View, ViewMut};
 use warpweft_kernels::attention::{self, Heads, Shape};
 
 use super::columns::{self, Columns};
-use super::{Context, Sizes};
+use super::{Call, Context, Sizes};
 use crate::TrainError;
 use crate::memory::Held;
 use crate::parallel::share;
@@ -21,7 +21,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn of(sizes: &Sizes, cp: usize) -> Self {
+    pub(super) fn of(sizes: &Sizes<'_>, cp: usize) -> Self {
         Self { heads: sizes.heads / cp, kv_heads: (sizes.kv_heads / cp).max(1), head_size: sizes.head_size }
     }
 
@@ -45,13 +45,13 @@ type Strip = (usize, usize);
 /// One exchange's circumstances.
 struct Exchange<'a> {
     context: &'a Context,
-    sizes: &'a Sizes,
+    sizes: &'a Sizes<'a>,
     part: Part,
     ranks: usize,
 }
 
 impl<'a> Exchange<'a> {
-    fn new(context: &'a Context, sizes: &'a Sizes) -> Self {
+    fn new(context: &'a Context, sizes: &'a Sizes<'a>) -> Self {
         let ranks = context.group.world();
         Self { context, sizes, part: Part::of(sizes, ranks), ranks }
     }
@@ -59,6 +59,11 @@ impl<'a> Exchange<'a> {
     fn shape(&self) -> Shape {
         let (tokens, Part { heads, kv_heads, head_size }) = (self.context.tokens, self.part);
         Shape { batch: self.sizes.batch, queries: tokens, keys: tokens, heads, kv_heads, head_size }
+    }
+
+    /// The calls of attention over whole sequences.
+    fn calls(&self) -> Vec<Call> {
+        Call::whole(self.shape(), self.sizes.documents)
     }
 
     /// The columns of rows of queries that are a rank's.
@@ -145,18 +150,21 @@ impl<'a> Exchange<'a> {
 pub(super) fn forward<T: Float>(
     context: &Context,
     stream: &Stream,
-    sizes: &Sizes,
+    sizes: &Sizes<'_>,
     qkv: View<'_, T>,
     y: ViewMut<'_, T>,
-    lse: ViewMut<'_, f32>,
+    mut lse: ViewMut<'_, f32>,
 ) -> Result<(), TrainError> {
     let exchange = Exchange::new(context, sizes);
     let (part, device) = (exchange.part, stream.device());
     let (rows, _rows) = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), part.row())?;
     let rows = View::from_host(device, &rows[..])?;
     let (mut out, _out) = exchange.zeros(sizes.batch * context.tokens * part.queries());
-    let view = ViewMut::from_host(device, &mut out)?;
-    attention::forward_packed(stream, exchange.shape(), sizes.options, rows, view, lse)?;
+    for call in exchange.calls() {
+        let out = call.queries_mut(ViewMut::from_host(device, &mut out)?, part.queries())?;
+        let (rows, lse) = (call.queries(rows, part.row())?, call.queries_mut(lse.reborrow(), part.heads)?);
+        attention::forward_packed(stream, call.shape, sizes.options, rows, out, lse)?;
+    }
     let (received, _received) = exchange.to_tokens(&out, part.queries())?;
     let (to, row) = (y.host()?, sizes.queries());
     let each = to.len() / exchange.ranks;
@@ -170,7 +178,7 @@ pub(super) fn forward<T: Float>(
 pub(super) fn backward<T: Float>(
     context: &Context,
     stream: &Stream,
-    sizes: &Sizes,
+    sizes: &Sizes<'_>,
     (qkv, y, lse): (View<'_, T>, View<'_, T>, View<'_, f32>),
     dy: View<'_, T>,
     dqkv: ViewMut<'_, T>,
@@ -183,14 +191,20 @@ pub(super) fn backward<T: Float>(
         |rows: View<'_, T>| exchange.to_heads(rows.host()?, sizes.queries(), |rank| exchange.queries(rank), queries);
     let ((out, _out), (dout, _dout)) = (of_queries(y)?, of_queries(dy)?);
     let rows = View::from_host(device, &rows[..])?;
-    let saved = (View::from_host(device, &out[..])?, lse, View::from_host(device, &dout[..])?);
+    let (out, dout) = (View::from_host(device, &out[..])?, View::from_host(device, &dout[..])?);
     let tokens = sizes.batch * context.tokens;
     let zeros = |len| context.entered(device.zeros::<f32>(len));
     let (mut dq, mut dk, mut dv) = (zeros(tokens * queries)?, zeros(tokens * keys)?, zeros(tokens * keys)?);
-    let of = |first| Heads { rows, row, first };
-    let inputs = [of(0), of(queries), of(queries + keys)];
-    let (dqs, dks, dvs) = (dq.as_view_mut(), dk.as_view_mut(), dv.as_view_mut());
-    attention::backward_onto(stream, exchange.shape(), sizes.options, None, inputs, saved, dqs, dks, dvs)?;
+    for call in exchange.calls() {
+        let rows = call.queries(rows, row)?;
+        let of = |first| Heads { rows, row, first };
+        let inputs = [of(0), of(queries), of(queries + keys)];
+        let (out, dout) = (call.queries(out, queries)?, call.queries(dout, queries)?);
+        let saved = (out, call.queries(lse, part.heads)?, dout);
+        let dqs = call.queries_mut(dq.as_view_mut(), queries)?;
+        let (dks, dvs) = (call.keys_mut(dk.as_view_mut(), keys)?, call.keys_mut(dv.as_view_mut(), keys)?);
+        attention::backward_onto(stream, call.shape, sizes.options, None, inputs, saved, dqs, dks, dvs)?;
+    }
 
     let (mut gradients, _gradients) = exchange.zeros::<f32>(tokens * row);
     for (from, width, first) in [(&dq, queries, 0), (&dk, keys, queries), (&dv, keys, queries + keys)] {
