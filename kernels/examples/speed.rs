@@ -91,7 +91,7 @@ impl Bench {
                 bias: Some(bias.as_view()),
                 activation: Activation::GeluTanh,
                 pre: Some(pre.as_view_mut()),
-                residual: None,
+                ..Epilogue::default()
             };
             Ok(matmul::forward(&self.stream, shape, x.as_view(), w.as_view(), epilogue, y.as_view_mut())?)
         })?;

@@ -90,10 +90,16 @@ pub(crate) fn matrix_mut<T>(data: &mut [T], rows: usize, columns: usize) -> Arra
     ArrayViewMut2::from_shape((rows, columns), data).expect("the length was checked against the shape")
 }
 
-/// `c = a b + beta c`. An element's sum runs over k in blocks of a constant size, so its bits depend on nothing but its
+/// `c = scale a b + beta c`. An element's sum runs over k in blocks of a constant size, so its bits depend on nothing but its
 /// row of `a`, its column of `b` and itself.
-pub(crate) fn multiply(a: ArrayView2<'_, f32>, b: ArrayView2<'_, f32>, beta: f32, c: &mut ArrayViewMut2<'_, f32>) {
-    general_mat_mul(1.0, &a, &b, beta, c);
+pub(crate) fn multiply(
+    scale: f32,
+    a: ArrayView2<'_, f32>,
+    b: ArrayView2<'_, f32>,
+    beta: f32,
+    c: &mut ArrayViewMut2<'_, f32>,
+) {
+    general_mat_mul(scale, &a, &b, beta, c);
 }
 
 /// How a result is cut into tiles, one call of [`multiply`] each.

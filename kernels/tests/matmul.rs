@@ -3,15 +3,15 @@
 
 mod common;
 
+use common::products::{
+    ACTIVATIONS, Case, PLAIN, With, activate, backward_activation, derivative_error, forward_bounds, magnitudes, shape,
+};
 use common::{
     On, U, assert_gradient, assert_within, dot, f64s, finite_differences, integers, normal, same_bits_for_threads,
 };
 use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::Write;
-use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape, reference};
-
-const ACTIVATIONS: [Activation; 5] =
-    [Activation::None, Activation::GeluTanh, Activation::GeluErf, Activation::Relu, Activation::SwiGlu];
+use warpweft_kernels::matmul::{Activation, Shape, reference};
 
 const SHAPES: [(usize, usize, usize); 12] = [
     (0, 4, 2),
@@ -27,84 +27,6 @@ const SHAPES: [(usize, usize, usize); 12] = [
     (259, 518, 40),
     (40, 20, 600),
 ];
-
-/// What [`Case::forward`] is given beside x and w.
-#[derive(Clone, Copy, Debug)]
-struct With {
-    bias: bool,
-    activation: Activation,
-    pre: bool,
-    residual: bool,
-}
-
-const PLAIN: With = With { bias: false, activation: Activation::None, pre: false, residual: false };
-
-struct Case<T> {
-    shape: Shape,
-    x: Vec<T>,
-    w: Vec<T>,
-    bias: Vec<T>,
-    dy: Vec<T>,
-}
-
-impl<T: Float> Case<T> {
-    fn new((m, n, k): (usize, usize, usize), numbers: impl Fn(usize, u64) -> Vec<T>) -> Self {
-        let shape = Shape { m, n, k };
-        Self { shape, x: numbers(m * k, 1), w: numbers(n * k, 2), bias: numbers(n, 3), dy: numbers(m * n, 4) }
-    }
-
-    /// y and pre (empty where it is not asked for). The residual is the first elements of dy.
-    fn forward(&self, on: &On, with: With) -> (Vec<T>, Vec<T>) {
-        let Shape { m, n, .. } = self.shape;
-        let outputs = m * with.activation.outputs(n);
-        let (x, w, bias, residual) = (on.up(&self.x), on.up(&self.w), on.up(&self.bias), on.up(&self.dy[..outputs]));
-        let (mut y, mut pre) = (on.garbage(outputs), on.garbage(m * n));
-        let epilogue = Epilogue {
-            bias: with.bias.then(|| bias.as_view()),
-            activation: with.activation,
-            pre: with.pre.then(|| pre.as_view_mut()),
-            residual: with.residual.then(|| residual.as_view()),
-        };
-        matmul::forward(&on.stream, self.shape, x.as_view(), w.as_view(), epilogue, y.as_view_mut()).unwrap();
-        (on.down(&y), if with.pre { on.down(&pre) } else { Vec::new() })
-    }
-
-    fn backward_input(&self, on: &On, write: Write, before: T) -> Vec<T> {
-        let (dy, w) = (on.up(&self.dy), on.up(&self.w));
-        let mut dx = on.up(&vec![before; self.x.len()]);
-        matmul::backward_input(&on.stream, self.shape, dy.as_view(), w.as_view(), write, dx.as_view_mut()).unwrap();
-        on.down(&dx)
-    }
-
-    fn backward_weight(&self, on: &On, before: f32) -> Vec<f32> {
-        let (dy, x) = (on.up(&self.dy), on.up(&self.x));
-        let mut dw = on.up(&vec![before; self.w.len()]);
-        matmul::backward_weight(&on.stream, self.shape, x.as_view(), dy.as_view(), dw.as_view_mut()).unwrap();
-        on.down(&dw)
-    }
-
-    fn backward_bias(&self, on: &On, before: f32) -> Vec<f32> {
-        let dy = on.up(&self.dy);
-        let mut db = on.up(&vec![before; self.shape.n]);
-        matmul::backward_bias(&on.stream, self.shape, dy.as_view(), db.as_view_mut()).unwrap();
-        on.down(&db)
-    }
-}
-
-fn magnitudes(x: &[f64]) -> Vec<f64> {
-    x.iter().map(|x| x.abs()).collect()
-}
-
-fn shape((m, n, k): (usize, usize, usize)) -> Shape {
-    Shape { m, n, k }
-}
-
-fn backward_activation<T: Float>(on: &On, shape: Shape, activation: Activation, pre: &[T], dy: &[T]) -> Vec<T> {
-    let (pre, dy, mut dpre) = (on.up(pre), on.up(dy), on.garbage(pre.len()));
-    let (stream, dpre_view) = (&on.stream, dpre.as_view_mut());
-    matmul::backward_activation(stream, shape, activation, pre.as_view(), dy.as_view(), dpre_view).unwrap();
-    on.down(&dpre)
-}
 
 #[test]
 fn small_integers_are_bitwise_exact() {
@@ -135,67 +57,6 @@ fn small_integers_are_bitwise_exact() {
     check::<f16>();
 }
 
-fn logistic(z: f64) -> f64 {
-    1.0 / (1.0 + (-z).exp())
-}
-
-/// Twice the argument of GELU's tanh form, where it still tells the logistic function from 0 and 1.
-fn twice_argument(x: f64) -> f64 {
-    ((8.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).clamp(-1000.0, 1000.0)
-}
-
-/// The error of the logistic function in f32 where its argument z has `roundings`: its slope s (1 - s) times theirs, and
-/// 6 U relative for e^z (2 U), the sum and the division.
-fn logistic_error(z: f64, roundings: f64) -> f64 {
-    let s = logistic(z);
-    s * (1.0 - s) * roundings * z.abs() * U + 6.0 * U * s
-}
-
-/// The error of an activation's own arithmetic in f32 at an exact argument, by its roundings. GELU's tanh form and SwiGLU
-/// are products with a logistic function. In the erf form, x/2 (1 + erf), erf is within 2 units, its argument within 2 U,
-/// and the sum rounds once more, all relative to 1.
-fn own_error(activation: Activation, x: f64, y: f64) -> f64 {
-    match activation {
-        Activation::None | Activation::Relu => 0.0,
-        Activation::GeluTanh => x.abs() * logistic_error(twice_argument(x), 4.0) + 2.0 * U * y.abs(),
-        Activation::GeluErf => 4.0 * U * x.abs(),
-        Activation::SwiGlu => y.abs() * (x.abs() + 8.0) * U,
-    }
-}
-
-/// The bound of y's error: pre's error `e` (at most K + 4 roundings of the terms' magnitudes) times the activation's
-/// largest slope, 1.13 for GELU and 1.1 for silu, its own arithmetic, and the residual's addition.
-fn forward_bounds<T: Float>(case: &Case<T>, with: With) -> (Vec<f64>, Vec<f64>) {
-    let Shape { m, n, k } = case.shape;
-    let (x, w, bias) = (f64s(&case.x), f64s(&case.w), f64s(&case.bias));
-    let pre = reference::linear(case.shape, &x, &w, with.bias.then_some(&bias));
-    let sums = reference::linear(case.shape, &magnitudes(&x), &magnitudes(&w), Some(&magnitudes(&bias)));
-    let residual = f64s(&case.dy);
-    let outputs = with.activation.outputs(n);
-    let (mut y, mut e) = (Vec::new(), Vec::new());
-    for i in 0..m {
-        let error =
-            |j: usize| (k as f64 + 4.0) * U * (sums[i * n + j] + residual[(i * outputs + j) % residual.len()].abs());
-        e.extend((0..n).map(error));
-        for j in 0..outputs {
-            let at = pre[i * n + j];
-            let (propagated, exact) = match with.activation {
-                Activation::SwiGlu => {
-                    let up = pre[i * n + outputs + j];
-                    let silu = reference::silu(at);
-                    (1.1 * up.abs() * error(j) + silu.abs() * error(outputs + j), silu * up)
-                }
-                Activation::GeluTanh => (1.13 * error(j), reference::gelu_tanh(at)),
-                Activation::GeluErf => (1.13 * error(j), reference::gelu_erf(at)),
-                Activation::None | Activation::Relu => (error(j), at),
-            };
-            let added = U * (exact.abs() + residual[i * outputs + j].abs());
-            y.push(propagated + own_error(with.activation, at, exact) + 2.0 * added);
-        }
-    }
-    (y, e)
-}
-
 #[test]
 fn forward_agrees_with_the_reference_with_every_epilogue() {
     fn check<T: Float>() {
@@ -206,7 +67,8 @@ fn forward_agrees_with_the_reference_with_every_epilogue() {
                 for (bias, residual, pre) in
                     [(false, false, false), (true, false, true), (true, true, true), (true, true, false)]
                 {
-                    let with = With { bias, activation, pre: pre && activation != Activation::None, residual };
+                    let with =
+                        With { scale: 1.0, bias, activation, pre: pre && activation != Activation::None, residual };
                     let (x, w, b) = (f64s(&case.x), f64s(&case.w), f64s(&case.bias));
                     let outputs = sizes.0 * activation.outputs(sizes.1);
                     let residual = f64s(&case.dy[..outputs]);
@@ -253,34 +115,6 @@ fn gradients_of_the_products_agree_with_the_reference() {
     check::<f32>();
     check::<bf16>();
     check::<f16>();
-}
-
-/// The error of an activation's gradient in f32 at an exact argument, counted as in [`own_error`]: the logistic function
-/// enters the tanh form's product twice, and the f64 reference cancels in 1 + tanh and 1 - tanh²; the erf form has x φ(x), whose exponent x²/2 has 2 roundings.
-fn derivative_error(activation: Activation, x: f64, up: f64, dy: f64) -> [f64; 2] {
-    match activation {
-        Activation::None | Activation::Relu => [0.0; 2],
-        Activation::GeluTanh => {
-            let (z, inside) = (twice_argument(x), x.clamp(-10.0, 10.0));
-            let s = logistic(z);
-            let slope = (8.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044715 * inside * inside);
-            let product = (inside * slope * s * (1.0 - s)).abs();
-            let cancelled = 2f64.powi(-52) * (1.0 + inside.abs() * slope);
-            [dy.abs() * (logistic_error(z, 4.0) + product * (8.0 * z.abs() + 20.0) * U + cancelled), 0.0]
-        }
-        Activation::GeluErf => {
-            let density = (-0.5 * x * x).exp() * 0.4;
-            [dy.abs() * U * (5.0 + (x * x + 8.0) * x.abs() * density), 0.0]
-        }
-        Activation::SwiGlu => {
-            // 1 - s has the absolute error of s.
-            let s = logistic(x);
-            [
-                (dy * up).abs() * s * (2.0 * x.abs() + 12.0) * (1.0 + x.abs()) * U,
-                (dy * x).abs() * s * (x.abs() + 8.0) * U,
-            ]
-        }
-    }
 }
 
 #[test]
@@ -337,6 +171,7 @@ fn nan_and_infinity_come_out_where_the_formulas_have_them() {
             w: vec![1.0; n],
             bias: vec![0.0; n],
             dy: vec![1.0; 8 * n],
+            offset: 0,
         };
         let (y, pre) = case.forward(&on, With { activation, pre: activation != Activation::None, ..PLAIN });
         let expected = reference::forward(case.shape, &f64s(&case.x), &f64s(&case.w), None, activation, None);
@@ -407,7 +242,7 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place() {
         for (n, k) in [(48, 600), (520, 33), (34, 257)] {
             for activation in ACTIVATIONS {
                 let all = Case::<T>::new((147, n, k), normal);
-                let with = With { bias: true, activation, pre: false, residual: true };
+                let with = With { scale: 1.0, bias: true, activation, pre: false, residual: true };
                 let on = On::threads(2);
                 let (y, dx) = (all.forward(&on, with).0, all.backward_input(&on, Write::Set, T::ZERO));
                 let outputs = activation.outputs(n);
@@ -420,6 +255,7 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place() {
                             x: all.x[rows.start * k..rows.end * k].to_vec(),
                             w: all.w.clone(),
                             bias: all.bias.clone(),
+                            offset: 0,
                             dy,
                         };
                         assert!(
@@ -442,12 +278,6 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place() {
     check::<bf16>();
 }
 
-fn activate<T: Float>(on: &On, shape: Shape, activation: Activation, pre: &[T]) -> Vec<T> {
-    let (pre, mut y) = (on.up(pre), on.garbage(shape.m * activation.outputs(shape.n)));
-    matmul::activate(&on.stream, shape, activation, pre.as_view(), y.as_view_mut()).unwrap();
-    on.down(&y)
-}
-
 #[test]
 fn an_activation_by_itself_gives_the_bits_of_an_epilogue() {
     for sizes in [(1, 2, 3), (147, 70, 300), (33, 1200, 40), (1030, 34, 20), (0, 4, 4), (4, 0, 4)] {
@@ -455,7 +285,8 @@ fn an_activation_by_itself_gives_the_bits_of_an_epilogue() {
         for activation in ACTIVATIONS.into_iter().filter(|activation| *activation != Activation::None) {
             for threads in [1, 3] {
                 let on = On::threads(threads);
-                let (y, pre) = case.forward(&on, With { bias: true, activation, pre: true, residual: false });
+                let (y, pre) =
+                    case.forward(&on, With { scale: 1.0, bias: true, activation, pre: true, residual: false });
                 assert_eq!(activate(&on, case.shape, activation, &pre), y, "{activation:?} {sizes:?}");
             }
             // In a narrower type those of the rounded argument, rounded once.
@@ -475,7 +306,8 @@ fn threads_change_no_bit() {
         for sizes in [(147, 70, 300), (33, 1200, 40), (1030, 34, 20)] {
             let case = Case::<T>::new(sizes, normal);
             for activation in ACTIVATIONS {
-                let with = With { bias: true, activation, pre: activation != Activation::None, residual: true };
+                let with =
+                    With { scale: 1.0, bias: true, activation, pre: activation != Activation::None, residual: true };
                 same_bits_for_threads(|on| case.forward(on, with).0);
                 same_bits_for_threads(|on| case.forward(on, with).1);
                 let dy = &case.dy[..sizes.0 * activation.outputs(sizes.1)];

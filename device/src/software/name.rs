@@ -28,7 +28,7 @@ pub(crate) fn open(argument: &str) -> Result<Device, String> {
         let device = shared()?.device(number).map_err(said)?;
         let mut launch = device.options().launch;
         for (key, value) in pairs {
-            if matches!(key, "sm" | "memory") {
+            if matches!(key, "sm" | "memory" | "multiprocessors") {
                 return Err(format!(
                     "`{key}` is fixed for the devices that a process shares; use `software?{key}={value}`"
                 ));

@@ -69,6 +69,7 @@ pub extern "C" fn ww_matmul_forward(
                 activation,
                 pre: pre.map(|pre| ViewMut::from_host(device, pre)).transpose()?,
                 residual: residual.map(|residual| View::from_host(device, residual)).transpose()?,
+                ..Epilogue::default()
             };
             Ok(matmul::forward(
                 &device.stream(),

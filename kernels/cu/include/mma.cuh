@@ -64,6 +64,16 @@ __device__ inline void copy_16(uint32_t to, uint64_t from, uint32_t bytes) {
 
 __device__ inline void copy_16(uint32_t to, const void* from, uint32_t bytes) { copy_16(to, __cvta_generic_to_global(from), bytes); }
 
+// Begins to copy 16 bytes that are there, and asks for the 128 around them to be brought to L2.
+__device__ inline void copy_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0],[%1],16;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+}
+
+// Begins to copy 4 bytes to shared memory. Where `bytes` is 0 nothing is read, and zeros are written.
+__device__ inline void copy_4(uint32_t to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+
 // Closes a group of copies.
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -35,6 +35,7 @@ macro_rules! programs {
 }
 
 programs! {
+    MATMUL: "matmul",
     SOFTMAX: "softmax",
     ATTENTION: "attention",
 }

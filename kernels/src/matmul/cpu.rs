@@ -16,6 +16,7 @@ const SCRATCH_BLOCK: usize = 256;
 
 /// [`super::Epilogue`] as slices.
 pub(super) struct Epilogue<'a, T> {
+    pub(super) scale: f32,
     pub(super) bias: Option<&'a [T]>,
     pub(super) activation: Activation,
     pub(super) residual: Option<&'a [T]>,
@@ -118,10 +119,11 @@ impl<T: Float> Layer<'_, T> {
             #[inline(always)]
             || self.start(&rows, &columns, sums),
         );
+        let scale = self.epilogue.scale;
         self.x.rows(rows.clone()).with_f32(|x| {
             for (part, sums) in sums.iter_mut().enumerate() {
                 let first = part * self.outputs + columns.start;
-                self.w.rows(first..first + columns.len()).transposed().with_f32(|w| multiply(x, w, 1.0, sums));
+                self.w.rows(first..first + columns.len()).transposed().with_f32(|w| multiply(scale, x, w, 1.0, sums));
             }
         });
         vectorised(

@@ -41,7 +41,7 @@ fn product<T: Float>(pool: &CpuPool, a: Matrix<'_, T>, b: Matrix<'_, T>, write: 
     let places = grid.places(a.rows, b.columns);
     let beta = if write == Write::Add { 1.0 } else { 0.0 };
     pool.for_each(places.into_iter().zip(grid.cut(c)).collect(), |((rows, columns), mut c)| {
-        a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(a, b, beta, &mut c)));
+        a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(1.0, a, b, beta, &mut c)));
     });
 }
 
@@ -59,7 +59,7 @@ fn rounded_product<T: Float>(
         let (height, width) = (rows.len(), columns.len());
         scratch::with(height * width, |sums| {
             let mut result = matrix_mut(sums, height, width);
-            a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(a, b, 0.0, &mut result)));
+            a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(1.0, a, b, 0.0, &mut result)));
             vectorised(
                 #[inline(always)]
                 || {

@@ -17,6 +17,7 @@
 
 mod activation;
 mod cpu;
+mod gpu;
 mod gradients;
 pub mod reference;
 
@@ -62,8 +63,9 @@ impl Activation {
 }
 
 /// What follows the product, while it is hot in the cache.
-#[derive(Default)]
 pub struct Epilogue<'a, T> {
+    /// The factor on x wᵀ: 1 unless set.
+    pub scale: f32,
     /// Added to every row of x wᵀ: `[N]`.
     pub bias: Option<View<'a, T>>,
     /// Applied to the sum.
@@ -72,6 +74,12 @@ pub struct Epilogue<'a, T> {
     pub pre: Option<ViewMut<'a, T>>,
     /// Added to what comes out: `[M, N]`, or `[M, N/2]` with SwiGLU.
     pub residual: Option<View<'a, T>>,
+}
+
+impl<T> Default for Epilogue<'_, T> {
+    fn default() -> Self {
+        Self { scale: 1.0, bias: None, activation: Activation::None, pre: None, residual: None }
+    }
 }
 
 fn check_shape(op: &'static str, shape: Shape, activation: Activation) -> Result<(), KernelError> {
@@ -100,20 +108,32 @@ pub fn forward<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "matmul::forward";
     let Shape { m, n, k } = shape;
-    let Epilogue { bias, activation, pre, residual } = epilogue;
+    let Epilogue { scale, bias, activation, pre, residual } = epilogue;
     check_shape(OP, shape, activation)?;
+    check::finite(OP, "scale", scale)?;
     if activation == Activation::None && pre.is_some() {
         let rule = "is the activation's argument: give an activation or leave it out";
         return Err(KernelError::Combination { op: OP, argument: "pre", rule });
     }
     let outputs = activation.outputs(n);
-    let x = check::view(stream, OP, "x", x, &[m, k])?;
-    let w = check::view(stream, OP, "w", w, &[n, k])?;
-    let bias = bias.map(|bias| check::view(stream, OP, "bias", bias, &[n])).transpose()?;
-    let residual = residual.map(|residual| check::view(stream, OP, "residual", residual, &[m, outputs])).transpose()?;
-    let pre = pre.map(|pre| check::view_mut(stream, OP, "pre", pre, &[m, n])).transpose()?;
-    let y = check::view_mut(stream, OP, "y", y, &[m, outputs])?;
-    cpu::forward(stream.device().cpu_pool()?, shape, x, w, cpu::Epilogue { bias, activation, residual }, pre, y);
+    let x = check::region(stream, OP, "x", x, &[m, k])?;
+    let w = check::region(stream, OP, "w", w, &[n, k])?;
+    let bias = bias.map(|bias| check::region(stream, OP, "bias", bias, &[n])).transpose()?;
+    let residual =
+        residual.map(|residual| check::region(stream, OP, "residual", residual, &[m, outputs])).transpose()?;
+    let pre = pre.map(|pre| check::region_mut(stream, OP, "pre", pre, &[m, n])).transpose()?;
+    let y = check::region_mut(stream, OP, "y", y, &[m, outputs])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let (bias, residual) = (bias.map(View::host).transpose()?, residual.map(View::host).transpose()?);
+            let epilogue = cpu::Epilogue { scale, bias, activation, residual };
+            cpu::forward(pool, shape, x.host()?, w.host()?, epilogue, pre.map(ViewMut::host).transpose()?, y.host()?);
+        }
+        Err(_) => {
+            let epilogue = Epilogue { scale, bias, activation, pre, residual };
+            gpu::forward(stream, OP, gpu::Grouped { counts: &[m], n, k }, x, w, epilogue, y)?;
+        }
+    }
     Ok(())
 }
 
@@ -135,9 +155,12 @@ pub fn activate<T: Float>(
     const OP: &str = "matmul::activate";
     let Shape { m, n, .. } = shape;
     check_shape(OP, shape, activation)?;
-    let pre = check::view(stream, OP, "pre", pre, &[m, n])?;
-    let y = check::view_mut(stream, OP, "y", y, &[m, activation.outputs(n)])?;
-    activation::forward(stream.device().cpu_pool()?, shape, activation, pre, y);
+    let pre = check::region(stream, OP, "pre", pre, &[m, n])?;
+    let y = check::region_mut(stream, OP, "y", y, &[m, activation.outputs(n)])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => activation::forward(pool, shape, activation, pre.host()?, y.host()?),
+        Err(_) => gpu::activate(stream, OP, shape, activation, pre, y)?,
+    }
     Ok(())
 }
 
@@ -155,10 +178,13 @@ pub fn backward_input<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "matmul::backward_input";
     let Shape { m, n, k } = shape;
-    let dy = check::view(stream, OP, "dy", dy, &[m, n])?;
-    let w = check::view(stream, OP, "w", w, &[n, k])?;
-    let dx = check::view_mut(stream, OP, "dx", dx, &[m, k])?;
-    gradients::backward_input(stream.device().cpu_pool()?, shape, dy, w, write, dx);
+    let dy = check::region(stream, OP, "dy", dy, &[m, n])?;
+    let w = check::region(stream, OP, "w", w, &[n, k])?;
+    let dx = check::region_mut(stream, OP, "dx", dx, &[m, k])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => gradients::backward_input(pool, shape, dy.host()?, w.host()?, write, dx.host()?),
+        Err(_) => gpu::backward_input(stream, OP, gpu::Grouped { counts: &[m], n, k }, dy, w, write, dx)?,
+    }
     Ok(())
 }
 
@@ -175,10 +201,13 @@ pub fn backward_weight<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "matmul::backward_weight";
     let Shape { m, n, k } = shape;
-    let x = check::view(stream, OP, "x", x, &[m, k])?;
-    let dy = check::view(stream, OP, "dy", dy, &[m, n])?;
-    let dw = check::view_mut(stream, OP, "dw", dw, &[n, k])?;
-    gradients::backward_weight(stream.device().cpu_pool()?, shape, x, dy, dw);
+    let x = check::region(stream, OP, "x", x, &[m, k])?;
+    let dy = check::region(stream, OP, "dy", dy, &[m, n])?;
+    let dw = check::region_mut(stream, OP, "dw", dw, &[n, k])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => gradients::backward_weight(pool, shape, x.host()?, dy.host()?, dw.host()?),
+        Err(_) => gpu::backward_weight(stream, OP, gpu::Grouped { counts: &[m], n, k }, x, dy, dw)?,
+    }
     Ok(())
 }
 
@@ -215,9 +244,14 @@ pub fn backward_activation<T: Float>(
     const OP: &str = "matmul::backward_activation";
     let Shape { m, n, .. } = shape;
     check_shape(OP, shape, activation)?;
-    let pre = check::view(stream, OP, "pre", pre, &[m, n])?;
-    let dy = check::view(stream, OP, "dy", dy, &[m, activation.outputs(n)])?;
-    let dpre = check::view_mut(stream, OP, "dpre", dpre, &[m, n])?;
-    gradients::backward_activation(stream.device().cpu_pool()?, shape, activation, pre, dy, dpre);
+    let pre = check::region(stream, OP, "pre", pre, &[m, n])?;
+    let dy = check::region(stream, OP, "dy", dy, &[m, activation.outputs(n)])?;
+    let dpre = check::region_mut(stream, OP, "dpre", dpre, &[m, n])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            gradients::backward_activation(pool, shape, activation, pre.host()?, dy.host()?, dpre.host()?);
+        }
+        Err(_) => gpu::backward_activation(stream, OP, shape, activation, pre, dy, dpre)?,
+    }
     Ok(())
 }

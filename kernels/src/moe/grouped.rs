@@ -63,7 +63,7 @@ pub fn forward<T: Float>(
     for (expert, row, product) in shape.each() {
         let matmul::Shape { m, n, k } = product;
         let pre = pre.as_mut().map(|pre| pre.reborrow().slice(row * n..(row + m) * n)).transpose()?;
-        let epilogue = Epilogue { bias: None, activation, pre, residual: None };
+        let epilogue = Epilogue { activation, pre, ..Epilogue::default() };
         let (x, w) = (x.slice(row * k..(row + m) * k)?, w.slice(expert * n * k..(expert + 1) * n * k)?);
         matmul::forward(stream, product, x, w, epilogue, y.reborrow().slice(row * outputs..(row + m) * outputs)?)?;
     }

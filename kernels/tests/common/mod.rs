@@ -4,6 +4,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod mutants;
+pub(crate) mod products;
 pub(crate) mod ways;
 
 use warpweft_device::{Buffer, DType, Device, Element, Float, Stream};

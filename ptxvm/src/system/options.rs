@@ -91,16 +91,17 @@ impl DeviceOptions {
         }
     }
 
-    /// Sets a setting of its launches, or `memory` in bytes.
+    /// Sets a setting of its launches, `memory` in bytes, or the number of `multiprocessors`.
     ///
     /// # Errors
     /// [`SystemError::Option`].
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SystemError> {
-        if key == "memory" {
-            self.memory_bytes = number(key, value, 1)?;
-            return Ok(());
+        match key {
+            "memory" => self.memory_bytes = number(key, value, 1)?,
+            "multiprocessors" => self.multiprocessors = number(key, value, 1)?.min(1024) as u32,
+            _ => self.launch.set(key, value)?,
         }
-        self.launch.set(key, value)
+        Ok(())
     }
 }
 

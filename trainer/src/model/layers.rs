@@ -162,7 +162,7 @@ impl Linear {
         residual: Option<View<'_, T>>,
         y: ViewMut<'_, T>,
     ) -> Result<(), TrainError> {
-        let epilogue = Epilogue { bias: self.bias(pass)?, activation, pre, residual };
+        let epilogue = Epilogue { bias: self.bias(pass)?, activation, pre, residual, ..Epilogue::default() };
         let weight = pass.weights.span(self.weight.0, self.weight.1)?;
         Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, epilogue, y)?)
     }
@@ -205,8 +205,7 @@ impl Linear {
     /// Regions that do not have the layer's shape.
     pub fn product<T: Float>(&self, pass: &Pass<'_, T>, x: View<'_, T>, y: ViewMut<'_, T>) -> Result<(), TrainError> {
         let weight = pass.weights.span(self.weight.0, self.weight.1)?;
-        let epilogue = Epilogue { bias: None, activation: Activation::None, pre: None, residual: None };
-        Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, epilogue, y)?)
+        Ok(matmul::forward(pass.stream, self.shape(pass), x, weight, Epilogue::default(), y)?)
     }
 
     /// The bias, if there is one.

@@ -245,9 +245,8 @@ impl Moe {
         let (stream, device, rows) = (pass.stream, pass.stream.device(), pass.rows());
         let (shape, all) = (self.routing(rows), rows * self.of.top_k);
         let mut logits = device.uninitialized::<T>(rows * self.of.experts)?;
-        let epilogue = Epilogue { bias: None, activation: Activation::None, pre: None, residual: None };
         let router = pass.weights.view(self.router)?;
-        matmul::forward(stream, self.router(rows), x, router, epilogue, logits.as_view_mut())?;
+        matmul::forward(stream, self.router(rows), x, router, Epilogue::default(), logits.as_view_mut())?;
         let (mut scores, mut weights) = (device.uninitialized(logits.len())?, device.uninitialized(all)?);
         let mut experts = device.uninitialized(all)?;
         let (s, e, w) = (scores.as_view_mut(), experts.as_view_mut(), weights.as_view_mut());
