@@ -105,4 +105,13 @@ fn the_state_is_one_for_every_data_layout_schedule_and_transport() {
         assert_eq!(digest(&index.to_string(), flags), one, "{flags}");
     }
     assert_ne!(digest("other", "--ranks 1 --seed 2"), one, "another seed is another state");
+    let of = "--model llama --experts 4 --expert-hidden 40 --shared-expert 24 --bias-rate 1e-3";
+    let one = digest("mixture", &format!("{of} --ranks 1"));
+    for (index, flags) in
+        ["--dp 3 --zero 3 --micro-batch 2", "--pp 2 --dp 2 --schedule zb-h1 --micro-batch 2 --transport tcp"]
+            .into_iter()
+            .enumerate()
+    {
+        assert_eq!(digest(&format!("mixture-{index}"), &format!("{of} {flags}")), one, "{flags}");
+    }
 }

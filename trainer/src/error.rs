@@ -93,12 +93,6 @@ pub enum TrainError {
         /// Its ranks.
         ranks: usize,
     },
-    /// The same of a mixture of experts.
-    #[error("--exact sums the gradients of dense layers; leave --experts {experts} or --exact out")]
-    NotExactExperts {
-        /// Experts of a layer.
-        experts: usize,
-    },
     /// A tensor of which the ranks hold some elements never, or several times as theirs.
     #[error("the ranks' parts of {parameter} are not the whole of it, each element once")]
     NotWhole {
@@ -186,7 +180,7 @@ impl TrainError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Data(_) | Self::Checkpoint(_) | Self::Report(_) | Self::Shape(_) => 2,
-            Self::NotExact { .. } | Self::NotExactExperts { .. } => 2,
+            Self::NotExact { .. } => 2,
             Self::Mesh(_) | Self::Schedule(_) | Self::Context(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,

@@ -117,9 +117,6 @@ impl<T: Float> Trainer<T> {
         let mut weights = Weights::zeros(table, &sharding, &mut allocator)?;
         weights.biases = Biases::zeros(&shape, &mut allocator)?;
         let mut gradients = Gradients::new(table, &mesh, &plan, &sharding, &mut allocator)?;
-        if let (true, Some(moe)) = (recipe.exact, shape.moe) {
-            return Err(TrainError::NotExactExperts { experts: moe.experts });
-        }
         if recipe.exact {
             gradients = gradients.by_sample(table, &mesh, recipe.batch)?;
         }

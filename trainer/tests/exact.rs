@@ -9,7 +9,8 @@ use std::sync::Arc;
 use common::ranks;
 use training::{Seen, Training};
 use warpweft_device::{Device, bf16};
-use warpweft_trainer::model::{ModelShape, Spread};
+use warpweft_schedule::Name;
+use warpweft_trainer::model::{ModelShape, MoeShape, Spread};
 use warpweft_trainer::parallel::mesh::{Mesh, Sizes};
 use warpweft_trainer::parallel::zero::Zero;
 use warpweft_trainer::step::{Recipe, Trainer};
@@ -20,6 +21,12 @@ fn gpt2() -> Training {
 
 fn llama() -> Training {
     Training { shape: ModelShape { tied: false, ..ModelShape::llama(2, 16, 4, 2, 8, 19) }, ..gpt2() }
+}
+
+/// Llama with all that a mixture has.
+fn mixture() -> Training {
+    let moe = MoeShape { balance: 0.01, bias_rate: 1e-3, capacity: Some(1.0), ..MoeShape::new(5, 2, 9) };
+    Training { shape: ModelShape { moe: Some(moe), hidden: 12, ..llama().shape }, ..llama() }
 }
 
 fn assert_same(seen: &[Seen], reference: &Seen, what: &str) {
@@ -79,6 +86,28 @@ fn bf16_is_exact_too() {
         let split = Training { zero: Zero::stage(stage), micro_batch: 1, ..llama() };
         assert_same(&split.run::<bf16>(world), &reference, &format!("stage {stage} on {world} ranks"));
     }
+}
+
+#[test]
+fn a_mixture_of_experts_is_exact_over_data_ranks_stages_and_schedules() {
+    let reference = mixture().run::<f32>(1).remove(0);
+    assert!(reference.losses[19] < reference.losses[0], "it learns");
+    let default = Training { exact: false, ..mixture() };
+    let [one, three] = [1, 3].map(|world| default.run::<f32>(world).remove(0).weights);
+    assert_ne!(one, three, "sums in another order have other bits, or this test proves nothing");
+    for (world, micro_batch, stage) in [(1, 3, 0), (2, 8, 1), (3, 1, 2), (4, 2, 3), (8, 1, 0)] {
+        let split = Training { micro_batch, zero: Zero::stage(stage), ..mixture() };
+        assert_same(&split.run::<f32>(world), &reference, &format!("{world} ranks, {micro_batch}, stage {stage}"));
+    }
+    let threads = Training { threads: 3, ..mixture() }.run::<f32>(2);
+    assert_same(&threads, &reference, "three threads");
+    let sizes = Sizes { pp: 2, ..Sizes::ONE };
+    for (name, world) in [(Name::GPipe, 1), (Name::ZbH1, 2), (Name::ZbH2, 1)] {
+        let split = Training { pipeline: (name, None), micro_batch: 1, sizes, ..mixture() };
+        assert_same(&split.run::<f32>(world), &reference, &format!("{name} on {world} x 2 ranks"));
+    }
+    let halves = mixture().run::<bf16>(1).remove(0);
+    assert_same(&Training { micro_batch: 2, ..mixture() }.run::<bf16>(3), &halves, "bf16");
 }
 
 /// The digest of the initial state of a model.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use warpweft_comm::{Communicator, Op};
-use warpweft_device::{Buffer, Float, View, ViewMut};
+use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
 use warpweft_kernels::Write;
 use warpweft_kernels::matmul::{self, Activation, Epilogue};
 use warpweft_kernels::moe::balance::{self, Sequences};
@@ -356,15 +356,58 @@ impl Moe {
         errors: &MoeErrors<T>,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let (stream, exchange) = (pass.stream, &kept.exchange);
-        let shape = self.router(pass.rows());
-        matmul::backward_weight(stream, shape, x, errors.logits.as_view(), gradients.view(self.router)?)?;
+        let (stream, shape) = (pass.stream, self.router(pass.rows()));
+        let logits = pass.of(&errors.logits, self.of.experts)?;
+        matmul::backward_weight(stream, shape, x, logits, gradients.view(self.router)?)?;
         gradients.done(self.router, self.router)?;
-        let (inside, pre) = (kept.rows.as_view(), errors.pre.as_view());
-        grouped::backward_weight(stream, self.up(exchange), inside, pre, gradients.view(self.up)?)?;
+        if pass.plan.exact {
+            let (rows, counts) = self.rows_of(pass, kept)?;
+            let pick = |buffer: &Buffer<T>, width: usize| pick(pass, buffer, width, &rows);
+            let (inside, pre) = (pick(&kept.rows, self.channels)?, pick(&errors.pre, self.expanded())?);
+            let (activated, out) = (pick(&kept.activated, self.hidden)?, pick(&errors.out, self.channels)?);
+            let of = [&inside, &pre, &activated, &out].map(Buffer::as_view);
+            return self.backward_experts(stream, &counts, of, gradients);
+        }
+        let of = [&kept.rows, &errors.pre, &kept.activated, &errors.out].map(Buffer::as_view);
+        self.backward_experts(stream, kept.exchange.counts(), of, gradients)
+    }
+
+    /// Adds to the gradients of the experts, which have so many rows: of what goes in, of the error before the activation, of
+    /// what comes after it, and of the error of what comes out.
+    fn backward_experts<T: Float>(
+        &self,
+        stream: &Stream,
+        counts: &[usize],
+        [inside, pre, activated, out]: [View<'_, T>; 4],
+        gradients: &mut Gradients,
+    ) -> Result<(), TrainError> {
+        let up = grouped::Shape { counts, n: self.expanded(), k: self.channels };
+        grouped::backward_weight(stream, up, inside, pre, gradients.view(self.up)?)?;
         gradients.done(self.up, self.up)?;
-        let (activated, out) = (kept.activated.as_view(), errors.out.as_view());
-        grouped::backward_weight(stream, self.down(exchange), activated, out, gradients.view(self.down)?)?;
+        let down = grouped::Shape { counts, n: self.channels, k: self.hidden };
+        grouped::backward_weight(stream, down, activated, out, gradients.view(self.down)?)?;
         gradients.done(self.down, self.down)
     }
+
+    /// Which rows of the experts are of the sequences of a pass, and how many each expert has of them, where all experts are
+    /// on this rank: exact sums take one sequence after the other.
+    fn rows_of<T>(&self, pass: &Pass<'_, T>, kept: &MoeKept<T>) -> Result<(Vec<usize>, Vec<usize>), TrainError> {
+        let (wanted, order) = (pass.skipped..pass.skipped + pass.rows(), kept.order.as_view().host()?);
+        let (mut rows, mut counts, mut begin) = (Vec::new(), Vec::with_capacity(self.of.experts), 0);
+        for count in kept.exchange.counts() {
+            let before = rows.len();
+            let is_wanted = |row: &usize| wanted.contains(&(order[*row] as usize / self.of.top_k));
+            rows.extend((begin..begin + count).filter(is_wanted));
+            counts.push(rows.len() - before);
+            begin += count;
+        }
+        Ok((rows, counts))
+    }
+}
+
+/// Some rows of a buffer, `width` elements each.
+fn pick<T: Float>(pass: &Pass<'_, T>, from: &Buffer<T>, width: usize, rows: &[usize]) -> Result<Buffer<T>, TrainError> {
+    let from = from.as_view().host()?;
+    let picked: Vec<T> = rows.iter().flat_map(|row| &from[row * width..(row + 1) * width]).copied().collect();
+    Ok(pass.stream.device().upload(&picked)?)
 }
