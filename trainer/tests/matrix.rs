@@ -115,6 +115,12 @@ const EXPERTS: &[(Axes, With)] = &[
     ([2, 2, 1, 1, 2], PLAIN),
     ([2, 2, 1, 1, 2], zero(1)),
     ([2, 2, 2, 1, 4], PLAIN),
+    ([4, 2, 1, 1, 4], ZB),
+    ([4, 2, 1, 1, 2], With { pipeline: (Name::ZbH1, None), ..zero(3) }),
+    ([2, 2, 1, 2, 2], SP),
+    ([2, 2, 1, 1, 2], schedule(Name::GPipe)),
+    ([2, 2, 1, 1, 2], schedule(Name::DualPipe)),
+    ([3, 2, 1, 1, 3], PLAIN),
 ];
 
 /// Losses within `loss` and norms within `norm`, relative, at every step.
@@ -163,6 +169,13 @@ fn dense_llama_long() {
 fn mixture_of_experts_long() {
     let moe = MoeShape { balance: 0.01, ..MoeShape::new(4, 2, 24) };
     check(ModelShape { moe: Some(moe), ..ModelShape::llama(2, 16, 4, 2, 8, 19) }, EXPERTS, 1e-5, 5e-5);
+}
+
+#[test]
+fn mixture_of_gpt2_with_all_there_is_long() {
+    let moe =
+        MoeShape { sigmoid: true, bias_rate: 1e-3, balance: 0.01, capacity: Some(1.25), ..MoeShape::new(5, 2, 20) };
+    check(ModelShape { moe: Some(moe), hidden: 0, ..ModelShape::gpt2(2, 16, 4, 8, 257) }, EXPERTS, 1e-5, 5e-5);
 }
 
 #[test]
