@@ -115,3 +115,23 @@ fn the_state_is_one_for_every_data_layout_schedule_and_transport() {
         assert_eq!(digest(&format!("mixture-{index}"), &format!("{of} {flags}")), one, "{flags}");
     }
 }
+
+#[test]
+fn what_a_run_would_take_is_said_without_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("out");
+    let mut command =
+        warpweft(&["train", "--ranks", "8", "--pp", "2", "--tp", "2", "--sp", "--zero", "1", "--dry-run"]);
+    let said = succeeds(command.args(["--schedule", "zb-h1", "--micro-batch", "3"]).arg("--out").arg(&out)).stdout;
+    for words in [
+        "mesh: pp 2 x dp 2 x cp 1 x tp 2 = 8 ranks",
+        "plan: zb-h1, 4 micro-batches of 3 sequences, ZeRO 1",
+        "model: 834,304 parameters",
+        "bubble: 7.7 % where F = B = W",
+        "memory by rank",
+        "holds most",
+    ] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    assert!(!out.exists(), "nothing is written");
+}

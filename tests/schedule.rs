@@ -34,6 +34,21 @@ fn published_rates_come_through_the_command() {
 }
 
 #[test]
+fn ranks_that_run_a_schedule_do_what_it_says() {
+    let said = json("zb-h1 --p 3 --m 4 --measure 2");
+    let measured = &said["measured"];
+    assert_eq!(measured["peak_chunk_activations"], said["peak_chunk_activations"]);
+    assert_eq!(measured["sends"], said["sends"]);
+    // Waits are never shorter than they should be, and nothing can start before its input is there.
+    assert!(measured["cost"].as_f64() >= said["cost"].as_f64(), "{said}");
+    let said = succeeds(&mut schedule("1f1b --p 2 --m 3 --measure 1")).stdout;
+    assert!(
+        said.contains("measured on 2 ranks: cost ") && said.contains("activations as counted, messages as counted")
+    );
+    refused(&mut schedule("1f1b --p 2 --m 2 --measure 0"), &["--measure", "above 0"]);
+}
+
+#[test]
 fn a_timeline_has_a_line_a_rank_and_a_picture() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("timeline.svg");

@@ -16,7 +16,7 @@ mod region;
 pub mod transport;
 mod wait;
 
-pub use collective::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
+pub use collective::{Algorithm, DIRECT_WORLD, SMALL_BYTES, all_reduce_bytes};
 pub use communicator::{Communicator, Done, Group, Options, Pending, PendingError, Scope, ScopedPending};
 pub use error::{Cause, CommError, Failure};
 pub use health::{Health, Verdict};

@@ -1,12 +1,13 @@
 //! `warpweft train`: the flags are the trainer's own table of settings.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use warpweft::comm::bootstrap;
 use warpweft::trainer::TrainError;
 use warpweft::trainer::config::{self, Config, FLAGS, Flag, Inputs, Launched, Status};
+use warpweft::trainer::forecast::Forecast;
 use warpweft::trainer::report::Progress;
 
 use super::ranks::{self, Job, Launch};
@@ -60,6 +61,10 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
     let launched = job_around.map(|job| Launched { variable: job.variable.to_owned(), world: job.world });
     let inputs = Inputs { file: file.map(PathBuf::as_path), flags: &flags, launched };
     let config = Config::resolve(&inputs).map_err(TrainError::from)?;
+    if config.dry_run {
+        let forecast = Forecast::of(&config)?;
+        return Ok(writeln!(io::stdout(), "{}", forecast.text())?);
+    }
     job(&config).run(|bootstrap| {
         let communicator = ranks::connect(bootstrap, config.transport)?;
         let (progress, world) = (progress(communicator.rank()), communicator.world());

@@ -12,6 +12,7 @@ pub mod data;
 mod error;
 mod feed;
 pub mod flops;
+pub mod forecast;
 pub mod memory;
 pub mod model;
 pub mod optimizer;
@@ -21,6 +22,7 @@ pub mod report;
 pub mod run;
 pub mod sample;
 pub mod step;
+mod summary;
 
 pub use error::TrainError;
 pub use run::{Outcome, run};

@@ -6,6 +6,7 @@ use warpweft_device::{DType, DeviceError};
 use warpweft_schedule::{Costs, Name, Schedule as Passes};
 
 use crate::TrainError;
+use crate::config::Config;
 use crate::model::{ModelShape, Recompute, Room, ShapeError};
 use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::context::Method;
@@ -67,6 +68,28 @@ impl Recipe {
             chunks: None,
             recompute: Recompute::None,
             overlap: true,
+        }
+    }
+
+    /// What a configuration asks for.
+    pub fn of(config: &Config) -> Self {
+        // The same on all ranks, of which the first has most.
+        let most = share(config.batch, config.sizes.dp, 0).len().max(1);
+        Self {
+            micro_batch: config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most)),
+            adamw: AdamW { weight_decay: config.weight_decay, ..AdamW::default() },
+            schedule: Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps },
+            clip: config.clip,
+            seed: config.seed,
+            sequence_parallel: config.sequence_parallel,
+            context: config.cp_method,
+            zero: config.zero,
+            exact: config.exact,
+            pipeline: config.schedule,
+            chunks: config.chunks,
+            recompute: config.recompute,
+            overlap: config.overlap,
+            ..Self::new(config.context, config.batch)
         }
     }
 

@@ -13,15 +13,16 @@ use warpweft_device::{DType, Device, DeviceError, Float, bf16};
 use crate::checkpoint::{Checkpoint, Saver, run_folder};
 use crate::config::Config;
 use crate::data::{DataError, Dataset, Documents};
+use crate::forecast::Forecast;
+use crate::memory::Class;
 use crate::model::{NARROW, Spread};
-use crate::optimizer::{AdamW, Schedule};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
-use crate::parallel::share;
 use crate::report::trace::{self, Trace, Track};
-use crate::report::{Progress, Reporter, Resumed, StepRecord, memory_table, prepare, prepare_file};
+use crate::report::{Progress, Reporter, Resumed, StepRecord, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
 use crate::step::{Packed, Recipe, Sequences, StepReport, Trainer, valid_targets};
+use crate::summary::{Summary, Totals};
 use crate::{TrainError, flops};
 
 /// The step of a run, counted from its start or resumption, that a trace is taken of: late enough that caches are warm.
@@ -81,6 +82,8 @@ struct Run<'a, T> {
     /// Bytes of the snapshot that may still be on its way to the disk.
     snapshot_bytes: u64,
     reporter: Option<Reporter>,
+    forecast: Forecast,
+    totals: Totals,
     first_step: u64,
     /// Steps in which rounding alone may have sent a token to another expert, the one with the smallest margin, and that.
     narrow: Option<(u64, u64, f32)>,
@@ -108,34 +111,10 @@ impl<'a, T: Float> Run<'a, T> {
             data.check_documents(config.end_token)?;
         }
         let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
-        let schedule = Schedule { peak: config.lr, warmup: config.warmup, steps: config.steps };
-        let adamw = AdamW { weight_decay: config.weight_decay, ..AdamW::default() };
-        // The same on all ranks, of which the first has most.
-        let most = share(config.batch, config.sizes.dp, 0).len().max(1);
-        let micro_batch = config.micro_batch.map_or(most, |micro_batch| micro_batch.min(most));
-        let (tokens, clip, seed) = (config.context, config.clip, config.seed);
-        let (batch, sequence_parallel, zero) = (config.batch, config.sequence_parallel, config.zero);
-        let context = config.cp_method;
-        let recipe = Recipe {
-            zero,
-            exact: config.exact,
-            context,
-            adamw,
-            clip,
-            seed,
-            sequence_parallel,
-            schedule,
-            micro_batch,
-            pipeline: config.schedule,
-            chunks: config.chunks,
-            recompute: config.recompute,
-            overlap: config.overlap,
-            ..Recipe::new(tokens, batch)
-        };
         let shape = config.shape();
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
-        let mut trainer = Trainer::new(shape, recipe, &device, mesh)?;
+        let mut trainer = Trainer::new(shape, Recipe::of(config), &device, mesh)?;
         let resumed = match &config.resume {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
@@ -164,6 +143,8 @@ impl<'a, T: Float> Run<'a, T> {
             saver: Saver::new(&config.out, saving),
             snapshot_bytes: 0,
             reporter,
+            forecast: Forecast::of(config)?,
+            totals: Totals::default(),
             first_step: resumed.unwrap_or(0),
             narrow: None,
             trace: None,
@@ -177,8 +158,6 @@ impl<'a, T: Float> Run<'a, T> {
     fn describe(&mut self) -> Result<(), TrainError> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
         let config = self.config;
-        let bytes = self.trainer.account.current();
-        let classes = crate::memory::Class::ALL.map(|class| (class.name(), bytes.of(class)));
         let table = self.trainer.model.table();
         let without = match config.moe {
             Some(moe) => format!(
@@ -192,7 +171,7 @@ impl<'a, T: Float> Run<'a, T> {
             "{} parameters ({}), {} training tokens, {} held-out sequences\n\
              {} ranks with {} threads each, {} sequences of {} tokens a step; gradients are summed in f32\n\
              {:.3} MFLOP a token (6N + 12LTC, N without {}); MFU is of {:.1} GFLOP/s, this job's own f32 GEMM\n\
-             memory of rank 0:\n{}",
+             {}",
             table.elements(),
             config.dtype.name(),
             self.data.training_tokens(),
@@ -204,7 +183,7 @@ impl<'a, T: Float> Run<'a, T> {
             self.flops.0 / 1e6,
             without,
             self.flops.1 / 1e9,
-            memory_table(&classes),
+            self.forecast.memory(),
         );
         Ok(reporter.note(&text)?)
     }
@@ -243,6 +222,7 @@ impl<'a, T: Float> Run<'a, T> {
         let valid = self.valid(part)?;
         let report = self.trainer.step(part.packed(), valid, trace.as_ref())?;
         let took = begun.elapsed();
+        self.totals.add(&report, took);
         self.saver.poll()?;
         self.trace = trace.or(self.trace.take());
         self.outcome.steps = step;
@@ -295,8 +275,10 @@ impl<'a, T: Float> Run<'a, T> {
             backward_ms: millis(report.backward),
             comm_ms: millis(under_way(&report.transfers)),
             exposed_comm_ms: millis(report.exposed),
+            waiting_ms: millis(report.waiting),
             optimizer_ms: millis(report.optimizer),
             peak_bytes: Some(self.set_up_bytes.max(self.trainer.account.peak_total())),
+            sent_bytes: Some(report.traffic),
             val_loss,
             aux_loss: report.routing.as_ref().and_then(|routing| routing.aux_loss),
             routing_margin: report.routing.as_ref().map(|routing| f64::from(routing.margin)),
@@ -332,17 +314,18 @@ impl<'a, T: Float> Run<'a, T> {
     fn save(&mut self) -> Result<(), TrainError> {
         let snapshot = self.trainer.snapshot(self.data.tokens(), self.config.to_toml())?;
         let bytes = snapshot.bytes();
-        self.trainer.account.enter(crate::memory::Class::Buffers, bytes);
+        self.trainer.account.enter(Class::Snapshots, bytes);
         self.saver.save(snapshot)?;
         // The one before it is on the disk now, and its memory free.
         let before = std::mem::replace(&mut self.snapshot_bytes, bytes);
-        self.trainer.account.leave(crate::memory::Class::Buffers, before);
+        self.trainer.account.leave(Class::Snapshots, before);
         Ok(())
     }
 
     /// The trace, the last checkpoint, a sample, and the line that names the files.
     fn end(mut self) -> Result<Outcome, TrainError> {
         let traced = self.write_trace()?;
+        let summary = self.summary()?;
         let checkpoint = self.saver.finish()?;
         let state = if self.config.exact { Some(self.trainer.state_sha256()?) } else { None };
         // Where ranks have parts of the model or its tokens, all draw, and all draw the same.
@@ -363,12 +346,28 @@ impl<'a, T: Float> Run<'a, T> {
         if let Some(state) = state {
             reporter.state(&state, self.outcome.steps)?;
         }
+        if let Some(summary) = &summary {
+            reporter.note(&summary.text())?;
+        }
         if let Some(text) = text {
             reporter.note(&format!("a sample of {} tokens:\n{text}", self.config.sample))?;
             self.outcome.sample = Some(text);
         }
-        self.outcome.files = reporter.finish(checkpoint.into_iter().chain(traced))?;
+        let summed_up = summary.map(|summary| summary.write(&self.config.out)).transpose()?;
+        self.outcome.files = reporter.finish(checkpoint.into_iter().chain(summed_up).chain(traced))?;
         Ok(self.outcome)
+    }
+
+    /// What all ranks measured beside what was predicted; nothing where this run did no step.
+    fn summary(&mut self) -> Result<Option<Summary>, TrainError> {
+        if self.first_step >= self.config.steps {
+            return Ok(None);
+        }
+        self.trainer.settle()?;
+        let mine = self.totals.measured(&self.trainer);
+        let mut all = vec![0.0; mine.len() * self.communicator.world()];
+        self.communicator.all_gather(&mine[..], &mut all[..])?;
+        Ok(Some(Summary::new(&all, mine.len(), &self.forecast)))
     }
 
     /// Gathers the spans of all ranks, and writes them on rank 0.

@@ -84,7 +84,7 @@ pub struct Trainer<T> {
     pub(crate) recipe: Recipe,
     /// Bytes of the communicators' buffers that are in the account.
     communication_bytes: u64,
-    /// What was sent besides steps: for held-out losses, samples, digests.
+    /// What was sent besides steps: to set up, for held-out losses, samples, digests.
     pub(crate) besides: Traffic,
     /// Steps done.
     pub(crate) steps: u64,
@@ -145,6 +145,8 @@ impl<T: Float> Trainer<T> {
             steps,
         };
         trainer.account_for_communication();
+        // What setting up sent is no step's.
+        trainer.besides = trainer.traffic();
         Ok(trainer)
     }
 

@@ -230,7 +230,7 @@ fn the_bytes_are_those_of_the_formulas() {
         let case = Case::<bf16>::new(2, 19, (4, kv_heads), 8, CAUSAL);
         let predicted = ranks(4, |comm| {
             let context = Context::new(&Device::cpu_with_threads(1).unwrap(), Arc::new(comm), method, 19).unwrap();
-            [context.forward_bytes(&case.sizes, 2), context.backward_bytes(&case.sizes, 2)]
+            context.sent_bytes(&case.sizes, 2)
         });
         assert_eq!(case.apart(4, method).1, predicted[0], "{method:?} with {kv_heads} key/value heads");
     }

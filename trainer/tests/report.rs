@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use warpweft_trainer::parallel::traffic::Traffic;
 use warpweft_trainer::report::events::{Event, SessionLog, Summary, Value, What, frame, read_frames};
 use warpweft_trainer::report::trace::{Span, Trace, Track, decode, encode, write_chrome};
 use warpweft_trainer::report::{
@@ -29,8 +30,10 @@ fn record(step: u64) -> StepRecord {
         backward_ms: Some(45.0),
         comm_ms: Some(10.0),
         exposed_comm_ms: Some(2.5),
+        waiting_ms: Some(1.5),
         optimizer_ms: Some(5.0),
         peak_bytes: Some(47_396_659),
+        sent_bytes: Some(Traffic { data: 4096, ..Traffic::default() }),
         val_loss: step.is_multiple_of(10).then_some(4.5),
         ..StepRecord::default()
     }
@@ -82,7 +85,7 @@ fn the_log_has_exactly_the_keys_agreed() {
     report(out.path(), 9..=10, None);
     let lines = log(out.path());
     let mut keys: Vec<_> = "step loss grad_norm lr tokens tokens_per_s mfu step_ms forward_ms backward_ms comm_ms \
-                            exposed_comm_ms optimizer_ms peak_bytes"
+                            exposed_comm_ms waiting_ms optimizer_ms peak_bytes sent_bytes"
         .split_whitespace()
         .collect();
     let text = fs::read_to_string(out.path().join("log.jsonl")).unwrap();
@@ -91,6 +94,7 @@ fn the_log_has_exactly_the_keys_agreed() {
     keys.sort();
     assert_eq!(lines[0].keys().collect::<Vec<_>>(), keys);
     keys.push("val_loss");
+    keys.sort();
     assert_eq!(lines[1].keys().collect::<Vec<_>>(), keys);
     assert_eq!(lines[1]["val_loss"], 4.5);
     assert_eq!((&lines[0]["step"], &lines[0]["tokens"]), (&9.into(), &13_824.into()));

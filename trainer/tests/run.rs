@@ -198,6 +198,19 @@ fn a_run_writes_what_it_names() -> Result<(), TrainError> {
         records.iter().filter(|record| record.val_loss.is_some()).map(|record| record.step).collect();
     assert_eq!(evaluated, [4, 8]);
     assert_eq!(records[7].tokens, 8 * 5 * 16, "tokens since the start");
+    let summary = fs::read(out.join("report.json")).expect("a report");
+    let summary: serde_json::Value = serde_json::from_slice(&summary).expect("JSON");
+    for class in ["parameters", "gradients", "optimizer", "activations", "errors", "buffers"] {
+        let bytes = &summary["memory_bytes"][class];
+        assert!(bytes["measured"] == bytes["predicted"] && bytes["measured"].as_u64() > Some(0), "{class}: {bytes}");
+    }
+    for kind in ["data", "world"] {
+        let bytes = &summary["sent_bytes_a_step"][kind];
+        assert_eq!(bytes["measured"].as_f64(), bytes["predicted"].as_f64(), "{kind}");
+    }
+    let shares = summary["time_shares"].as_object().expect("shares");
+    let whole: f64 = shares.values().map(|share| share.as_f64().expect("a number")).sum();
+    assert!((whole - 1.0).abs() < 1e-9 && shares["forward"].as_f64() > Some(0.0), "{shares:?}");
     let spans = fs::read_to_string(&trace).expect("a trace");
     for name in ["forward block 1", "backward block 0", "all_reduce unit 0", "optimizer", "rank 1"] {
         assert!(spans.contains(name), "no {name} in the trace");

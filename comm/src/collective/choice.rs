@@ -74,6 +74,21 @@ impl Algorithm {
     }
 }
 
+/// Bytes that `world` ranks together send for an all-reduce of `bytes`, as [`Algorithm::Auto`] chooses.
+pub fn all_reduce_bytes(world: usize, bytes: usize) -> u64 {
+    let (ranks, bytes) = (world as u64, bytes as u64);
+    let twice_to_all_but_one = 2 * ranks.saturating_sub(1) * bytes;
+    match Algorithm::for_all_reduce(world, bytes as usize) {
+        Algorithm::Direct if world > 2 && bytes <= ONE_SHOT_BYTES as u64 => ranks * (ranks - 1) * bytes,
+        Algorithm::RecursiveDoubling => {
+            // Ranks beyond a power of two give their elements to others first, and get the sum from them.
+            let rounds = u64::from(ranks.ilog2());
+            ((1 << rounds) * rounds + 2 * (ranks - (1 << rounds))) * bytes
+        }
+        _ => twice_to_all_but_one,
+    }
+}
+
 /// Ranks up to which everybody talks to everybody.
 pub const DIRECT_WORLD: usize = 8;
 /// Bytes up to which the number of rounds matters more than the bytes sent.

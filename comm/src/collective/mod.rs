@@ -22,7 +22,7 @@ mod plan;
 mod reduce_scatter;
 mod run;
 
-pub use choice::{Algorithm, DIRECT_WORLD, SMALL_BYTES};
+pub use choice::{Algorithm, DIRECT_WORLD, SMALL_BYTES, all_reduce_bytes};
 pub(crate) use choice::{Call, Shape, plan};
 pub(crate) use descriptor::{Descriptor, Operation, hash_counts};
 pub(crate) use engine::Engine;

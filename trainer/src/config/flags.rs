@@ -184,6 +184,6 @@ pub static FLAGS: &[Flag] = &[
     .free(),
     flag("dry-run", "", "Train nothing: print mesh, memory by rank, bytes and bubble of a step, as predicted", "false")
         .switch()
-        .later(Some("false")),
+        .free(),
     flag("exact", "", "Bit-equal numbers for any number of data parallel ranks and micro-batches", "false").switch(),
 ];

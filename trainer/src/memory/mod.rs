@@ -30,24 +30,31 @@ pub enum Class {
     Activations,
     /// Gradients of activations on their way from layer to layer.
     Errors,
-    /// Tokens on the device, units of weights and gradients that are whole for a while, parts of sequences that travel, and
-    /// snapshots for checkpoints.
+    /// Tokens on the device, units of weights and gradients that are whole for a while, parts of sequences that travel.
     Buffers,
+    /// Weights and state on their way to a checkpoint.
+    Snapshots,
     /// What the communicators hold for what is on its way; it is theirs to say, and not predicted.
     Communicators,
 }
 
 impl Class {
     /// Every class, in the order of the account.
-    pub const ALL: [Class; 7] = [
+    pub const ALL: [Class; 8] = [
         Class::Parameters,
         Class::Gradients,
         Class::Optimizer,
         Class::Activations,
         Class::Errors,
         Class::Buffers,
+        Class::Snapshots,
         Class::Communicators,
     ];
+
+    /// Whether [`predict`] knows it from the sizes alone.
+    pub const fn is_predicted(self) -> bool {
+        !matches!(self, Class::Snapshots | Class::Communicators)
+    }
 
     /// Its name in logs.
     pub const fn name(self) -> &'static str {
@@ -58,6 +65,7 @@ impl Class {
             Class::Activations => "activations",
             Class::Errors => "errors",
             Class::Buffers => "buffers",
+            Class::Snapshots => "snapshots",
             Class::Communicators => "communicators",
         }
     }

@@ -24,7 +24,7 @@ use crate::parallel::mesh::Mesh;
 use crate::parallel::share;
 
 /// A node of the tree: its level, 0 for the samples, and its place there.
-type Node = (u32, usize);
+pub(crate) type Node = (u32, usize);
 
 /// What a rank has of a tree over `samples` samples.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl<V> Tree<V> {
 }
 
 /// The nodes that a rank with these samples ends with.
-fn nodes_of(samples: usize, own: Range<usize>) -> Vec<Node> {
+pub(crate) fn nodes_of(samples: usize, own: Range<usize>) -> Vec<Node> {
     let mut tree = Tree::new(samples);
     own.for_each(|sample| tree.insert((0, sample), (), |(), ()| ()));
     tree.nodes.into_keys().collect()
@@ -195,6 +195,9 @@ pub(crate) struct Accumulator {
     /// Additions since the last carry.
     additions: u32,
 }
+
+/// Bytes of an [`Accumulator`] on its way to other ranks.
+pub(crate) const LIMBS_BYTES: usize = (LIMBS + 1) * size_of::<i64>();
 
 const LIMBS: usize = 22;
 const LOWEST: i32 = -320;

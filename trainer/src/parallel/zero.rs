@@ -15,7 +15,7 @@
 //! Elements sent, summed over the ranks, P parameters, m micro-batches: 2 (N - 1) P at stages 0 and 1, (m + 1)(N - 1) P at
 //! stage 2. At stage 3 each unit is gathered for the forward pass and for the backward pass of every micro-batch and its
 //! gradient scattered once, 3 m (N - 1) P; what a backward pass does not read (an embedding's table) or finds still
-//! gathered (the head, whose backward pass follows) is gathered once less.
+//! gathered (the head, whose backward pass follows) is gathered once less: `traffic::predict` counts them.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::parallel::traffic::Traffic;
+
 /// What is known of one step. In the log, a number that is not known, or not finite, is `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -21,18 +23,22 @@ pub struct StepRecord {
     pub mfu: Option<f64>,
     /// Time of the step.
     pub step_ms: Option<f64>,
-    /// Time in the forward pass.
+    /// Time of computation in the forward passes.
     pub forward_ms: Option<f64>,
-    /// Time in the backward pass.
+    /// Time of computation in the backward passes.
     pub backward_ms: Option<f64>,
     /// Time in which communication was under way.
     pub comm_ms: Option<f64>,
     /// The part of it in which nothing else was done: what it cost.
     pub exposed_comm_ms: Option<f64>,
+    /// Time in which the passes waited for other stages of the pipeline.
+    pub waiting_ms: Option<f64>,
     /// Time in norm, clip and optimizer.
     pub optimizer_ms: Option<f64>,
     /// Most memory in use at once, on the rank that used most.
     pub peak_bytes: Option<u64>,
+    /// Bytes that rank 0 sent in the step, by what for; new weights that are under way count for the next one.
+    pub sent_bytes: Option<Traffic>,
     /// The auxiliary loss of experts, times its weight: in the gradients, and not in `loss`. With what follows, there only
     /// where the model has experts.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -12,6 +12,7 @@ mod cut;
 mod documents;
 mod held;
 mod ring;
+mod sent;
 mod ulysses;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::memory::{Account, Class, Entered, Held};
 pub use cut::Cut;
 pub(crate) use documents::Call;
 pub(crate) use held::held_bytes;
+pub(crate) use sent::sent_bytes;
 
 /// How attention brings the parts of a sequence together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -194,42 +196,10 @@ impl Context {
         }
     }
 
-    /// Bytes that all ranks together send for one forward pass of sequences, elements of `element` bytes.
-    ///
-    /// Ring: (cp - 1) · B T · 2 G D elements, each rank's keys and values passing all others. Ulysses, with H' = H / cp and
-    /// G' = max(G / cp, 1) heads of a rank: (cp - 1) · B T · (H' + 2 G') D on the way there, (cp - 1) · B T · H' D back.
-    pub fn forward_bytes(&self, sizes: &Sizes<'_>, element: usize) -> u64 {
-        let elements = match self.method {
-            Method::Ring => (self.group.world() - 1) * sizes.batch * self.tokens * 2 * sizes.keys(),
-            Method::Ulysses => {
-                let part = ulysses::Part::of(sizes, self.group.world());
-                self.crossings() * sizes.batch * (part.row() + part.queries())
-            }
-        };
-        (elements * element) as u64
-    }
-
-    /// Bytes that all ranks together send for one backward pass.
-    ///
-    /// Ring: keys and values as in forward, and their gradients in f32 on cp hops, the last one home. Ulysses: packed
-    /// rows, outputs and their errors there again, and the gradients of packed rows back in f32.
-    pub fn backward_bytes(&self, sizes: &Sizes<'_>, element: usize) -> u64 {
-        let cp = self.group.world();
-        let bytes = match self.method {
-            Method::Ring if cp == 1 => 0,
-            Method::Ring => sizes.batch * self.tokens * 2 * sizes.keys() * ((cp - 1) * element + cp * size_of::<f32>()),
-            Method::Ulysses => {
-                let part = ulysses::Part::of(sizes, cp);
-                let there = part.row() + 2 * part.queries();
-                self.crossings() * sizes.batch * (there * element + part.row() * size_of::<f32>())
-            }
-        };
-        bytes as u64
-    }
-
-    /// Pairs of a token and a rank that it is not on.
-    fn crossings(&self) -> usize {
-        self.tokens * (self.group.world() - 1)
+    /// Bytes that all ranks together send for one forward pass of sequences, and for one backward pass, elements of `element`
+    /// bytes.
+    pub fn sent_bytes(&self, sizes: &Sizes<'_>, element: usize) -> [u64; 2] {
+        sent_bytes(self.method, self.group.world(), self.tokens, sizes, element)
     }
 
     /// Whether the heads can be shared out as this method needs it.

@@ -1,16 +1,17 @@
 //! Bytes that a rank sends, by what it sends them for: payload only, without the frames around it.
 //!
-//! Summed over the ranks, P parameters of f32 gradients, M rows of C elements of s bytes, m micro-batches, L layers: data
-//! parallelism moves 2 (N - 1) P · 4 a step; tensor parallelism (4 L + 2) · 2 (t - 1) M C s a micro-batch; sequence
-//! parallelism (10 L + 5) (t - 1) M C s, and a step's sum of what ranks apply to rows of their own (norms, positions); a
-//! pipeline 2 (p - 1) M C s a micro-batch, and 2 V C · 4 a step where its ends share a table. The loss needs three f64 of each
-//! row from each tensor-parallel rank. A sum of at most 4 KiB over more than two ranks goes at once to all others, N (N - 1)
-//! times its bytes instead of 2 (N - 1). What ZeRO and context parallelism move is said where they are.
+//! What it will be is [predicted](predict) from the sizes alone.
+
+mod predict;
 
 use std::ops::{Add, Sub};
 
-/// Bytes sent by one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+pub use predict::predict;
+
+/// Bytes sent by one rank, or by all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// To ranks with other tokens: gradients, and with ZeRO weights.
     pub data: u64,
@@ -27,6 +28,19 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// By kind, with their names.
+    pub fn kinds(&self) -> [(&'static str, u64); 6] {
+        let Self { data, experts, tensor, context, pipeline, world } = *self;
+        [
+            ("data", data),
+            ("experts", experts),
+            ("tensor", tensor),
+            ("context", context),
+            ("pipeline", pipeline),
+            ("world", world),
+        ]
+    }
+
     /// Of all kinds together.
     pub fn total(&self) -> u64 {
         self.data + self.experts + self.tensor + self.context + self.pipeline + self.world
