@@ -1,5 +1,6 @@
 //! The `warpweft` command: its arguments, and what each of its commands does.
 
+mod diff;
 mod kernels;
 mod perf;
 mod ptx;
@@ -42,6 +43,7 @@ fn run(arguments: &[OsString]) -> Result<(), Stop> {
     match matches.subcommand() {
         Some(("train", matches)) => train::main(matches),
         Some(("ptx", matches)) => ptx::main(matches),
+        Some(("diff", matches)) => diff::main(&from(matches)?),
         Some(("kernels", matches)) => kernels::main(matches),
         Some(("schedule", matches)) => schedule::main(&from(matches)?),
         Some(("perf", matches)) => match matches.subcommand() {
@@ -72,6 +74,7 @@ fn command() -> clap::Command {
         .subcommand(perf)
         .subcommand(kernels::command())
         .subcommand(ptx::command())
+        .subcommand(diff::Flags::augment_args(clap::Command::new("diff")))
         .subcommand(schedule::Flags::augment_args(clap::Command::new("schedule")))
 }
 

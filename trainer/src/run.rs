@@ -8,20 +8,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpweft_comm::{Communicator, Op};
-use warpweft_device::{DType, Device, DeviceError, Float, bf16};
+use warpweft_device::{DType, Device, Float, bf16};
 
-use crate::checkpoint::{Checkpoint, Saver, run_folder};
+use crate::checkpoint::{Checkpoint, Foreign, Saver, run_folder};
 use crate::config::Config;
-use crate::data::{DataError, Dataset, Documents};
+use crate::data::Dataset;
+use crate::dump::{self, Came};
 use crate::forecast::Forecast;
 use crate::memory::Class;
 use crate::model::{NARROW, Spread};
 use crate::parallel::gradients::Transfer;
 use crate::parallel::mesh::Mesh;
+use crate::part::Part;
 use crate::report::trace::{self, Trace, Track};
 use crate::report::{Progress, Reporter, Resumed, StepRecord, prepare, prepare_file};
 use crate::sample::{Sampling, sample, shown};
-use crate::step::{Packed, Recipe, Sequences, StepReport, Trainer, valid_targets};
+use crate::step::{Recipe, StepReport, Trainer, valid_targets};
 use crate::summary::{Summary, Totals};
 use crate::{TrainError, flops};
 
@@ -115,6 +117,10 @@ impl<'a, T: Float> Run<'a, T> {
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
         let mut trainer = Trainer::new(shape, Recipe::of(config), &device, mesh)?;
+        let taken = match (&config.weights, &config.resume) {
+            (Some(weights), None) => trainer.take_weights(&Foreign::open(weights)?)?,
+            _ => Vec::new(),
+        };
         let resumed = match &config.resume {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
@@ -126,6 +132,8 @@ impl<'a, T: Float> Run<'a, T> {
         // Every rank has read what it resumes from: folders may be moved now.
         let reporter = match rank {
             0 => {
+                let stays = config.resume.as_deref().is_some_and(|folder| run_folder(folder) == config.out);
+                dump::clear(&config.out, resumed.filter(|_| stays))?;
                 let before = config.resume.as_deref().map(run_folder);
                 let before = resumed.zip(before.as_deref()).map(|(step, run)| Resumed { step, run });
                 Some(Reporter::open(&config.out, config.steps, before, progress)?)
@@ -150,13 +158,16 @@ impl<'a, T: Float> Run<'a, T> {
             trace: None,
             outcome: Outcome { steps: resumed.unwrap_or(0), ..Outcome::default() },
         };
-        run.describe()?;
+        run.describe(&taken)?;
         Ok(run)
     }
 
-    /// Says what is about to be trained, on what, and what memory it takes.
-    fn describe(&mut self) -> Result<(), TrainError> {
+    /// Says what is about to be trained, on what, and what memory it takes; `taken` is what to know of given weights.
+    fn describe(&mut self, taken: &[String]) -> Result<(), TrainError> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
+        for note in taken {
+            reporter.note(&format!("weights: {note}"))?;
+        }
         let config = self.config;
         let table = self.trainer.model.table();
         let without = match config.moe {
@@ -220,7 +231,17 @@ impl<'a, T: Float> Run<'a, T> {
             trace.add(Track::Storage, "read data", begun, Instant::now());
         }
         let valid = self.valid(part)?;
-        let report = self.trainer.step(part.packed(), valid, trace.as_ref())?;
+        if self.config.dump.has(step) {
+            self.trainer.dump_next(self.config.dump.what);
+        }
+        let report = match self.trainer.step(part.packed(), valid, trace.as_ref()) {
+            Err(TrainError::NotFinite { step, loss, grad_norm }) => {
+                return self.run_away(Came { step, loss, grad_norm });
+            }
+            report => report?,
+        };
+        let StepReport { step, loss, grad_norm, .. } = report;
+        self.trainer.write_dump(&self.config.out, Came { step, loss, grad_norm })?;
         let took = begun.elapsed();
         self.totals.add(&report, took);
         self.saver.poll()?;
@@ -253,6 +274,15 @@ impl<'a, T: Float> Run<'a, T> {
         self.communicator.all_reduce(&mut valid[..], Op::Sum)?;
         // The ranks of each part have the same sequences.
         Ok(valid[0] / (ranks / sizes.dp) as u64)
+    }
+
+    /// Ends a run whose loss is no number any more, which all ranks find at once: what is on its way to the disk arrives, the
+    /// checkpoint before and what the step computed.
+    fn run_away(&mut self, came: Came) -> Result<(), TrainError> {
+        self.trainer.write_dump(&self.config.out, came)?;
+        self.saver.wait()?;
+        let Came { step, loss, grad_norm } = came;
+        Err(TrainError::NotFinite { step, loss, grad_norm })
     }
 
     fn record(&mut self, report: &StepReport, took: Duration, val_loss: Option<f64>) -> Result<(), TrainError> {
@@ -423,58 +453,9 @@ fn under_way(transfers: &[Transfer]) -> Duration {
     sum
 }
 
-/// This rank's part of a batch; its memory is used again for the next.
-#[derive(Default)]
-struct Part {
-    inputs: Vec<u32>,
-    targets: Vec<u32>,
-    /// Those of each sequence, where several lie side by side.
-    documents: Vec<Documents>,
-}
-
-impl Part {
-    /// Reads `count` sequences of `tokens` tokens, each by its index in the part.
-    ///
-    /// # Errors
-    /// No memory for them; what `read` says.
-    fn fill(
-        &mut self,
-        count: usize,
-        tokens: usize,
-        read: impl Fn(usize, &mut [u32], &mut [u32]) -> Result<Option<Documents>, DataError>,
-    ) -> Result<(), TrainError> {
-        let all = count.saturating_mul(tokens);
-        for half in [&mut self.inputs, &mut self.targets] {
-            let more = all.saturating_sub(half.len());
-            let refused = |_| DeviceError::OutOfMemory { count: all, dtype: DType::U32, device: "cpu".into() };
-            half.try_reserve_exact(more).map_err(refused)?;
-            half.resize(all, 0);
-        }
-        let sequences = self.inputs.chunks_mut(tokens).zip(self.targets.chunks_mut(tokens));
-        self.documents.clear();
-        for (index, (ids, targets)) in sequences.enumerate() {
-            self.documents.extend(read(index, ids, targets)?);
-        }
-        Ok(())
-    }
-
-    fn packed(&self) -> Packed<'_> {
-        let sequences = Sequences { inputs: &self.inputs, targets: &self.targets };
-        Packed { sequences, documents: &self.documents }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_batch_that_no_memory_holds_is_an_error() {
-        let error =
-            Part::default().fill(usize::MAX / 4, 2, |_, _, _| Ok(None)).expect_err("more than can be addressed");
-        assert!(matches!(error, TrainError::Device(DeviceError::OutOfMemory { .. })), "{error}");
-        assert_eq!(error.exit_status(), 2);
-    }
 
     #[test]
     fn overlapping_transfers_count_once() {

@@ -13,6 +13,7 @@ use warpweft_kernels::norm;
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
 use crate::data::Documents;
+use crate::dump::{Kind, Recorder};
 use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{Biases, IGNORE, Model, ModelShape, Routing, Spread, TensorId};
@@ -88,6 +89,8 @@ pub struct Trainer<T> {
     pub(crate) besides: Traffic,
     /// Steps done.
     pub(crate) steps: u64,
+    /// Takes the next step down, if somebody asked for it.
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl<T: Float> Trainer<T> {
@@ -143,6 +146,7 @@ impl<T: Float> Trainer<T> {
             communication_bytes,
             besides,
             steps,
+            recorder: None,
         };
         trainer.account_for_communication();
         // What setting up sent is no step's.
@@ -184,6 +188,7 @@ impl<T: Float> Trainer<T> {
         self.check(packed)?;
         let step = self.steps + 1;
         let mut clock = Clock::start();
+        self.dump_before(packed.sequences)?;
         let count = self.recipe.micro_batches(self.mesh.sizes(), self.recipe.batch);
         let (passes, before) = (self.passes(count), self.traffic());
         self.weights.take_transfers();
@@ -207,6 +212,7 @@ impl<T: Float> Trainer<T> {
         if tokens != valid as f64 {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
         }
+        self.dump_gradients()?;
         let grad_norm = squares.sqrt();
         if !grad_norm.is_finite() {
             return Err(TrainError::NotFinite { step, loss: loss * scale, grad_norm });
@@ -222,6 +228,7 @@ impl<T: Float> Trainer<T> {
         let waited = self.mesh.waited() - waited;
         exposed += waited;
         optimizer += clock.lap().saturating_sub(waited);
+        self.dump_weights(Kind::After)?;
         if let Some(trace) = trace {
             trace.add(Track::Compute, "optimizer", begun, clock.0);
             record(trace, &transfers);
@@ -291,11 +298,14 @@ impl<T: Float> Trainer<T> {
 
     /// Goes through the micro-batches of some sequences.
     pub(crate) fn walk(&mut self, packed: Packed<'_>, go: Go, trace: Option<&Trace>) -> Result<Walked, TrainError> {
-        let Self { stream, model, weights, gradients, pipeline, mesh, plan, recipe, .. } = self;
+        let Self { stream, model, weights, gradients, pipeline, mesh, plan, recipe, recorder, .. } = self;
         let first = recipe.share(mesh, recipe.batch).start as u64;
         let feed = &Feed::new(packed, mesh, recipe.tokens, recipe.micro_batch, first);
-        let scale = if let Go::Train { scale } = go { scale } else { 0.0 };
-        let mut walk = Walk { stream, model, weights, mesh, plan, trace, scale, feed };
+        let (scale, dump) = match go {
+            Go::Train { scale } => (scale, recorder.as_ref()),
+            Go::Forward { .. } => (0.0, None),
+        };
+        let mut walk = Walk { stream, model, weights, mesh, plan, trace, dump, scale, feed };
         match go {
             Go::Train { .. } => pipeline.train(&mut walk, gradients),
             Go::Forward { micro_batches } => pipeline.forward(&mut walk, micro_batches),

@@ -11,6 +11,7 @@ use common::ranks;
 use serde::Deserialize;
 use warpweft_comm::Communicator;
 use warpweft_device::{Device, Float, bf16};
+use warpweft_schedule::Name;
 use warpweft_trainer::TrainError;
 use warpweft_trainer::checkpoint::{Checkpoint, Foreign, Held, Pieces, Saver, WEIGHTS_FILE};
 use warpweft_trainer::model::{Model, ModelShape, MoeShape, Spread, wholes};
@@ -28,11 +29,17 @@ struct Layout {
     sizes: Sizes,
     sequence_parallel: bool,
     zero: Zero,
+    pipeline: Name,
 }
 
 fn layout(dp: usize, cp: usize, tp: usize, stage: u8) -> Layout {
     let sizes = Sizes { dp, cp, tp, ..Sizes::ONE };
-    Layout { sizes, sequence_parallel: false, zero: Zero::stage(stage) }
+    Layout { sizes, sequence_parallel: false, zero: Zero::stage(stage), pipeline: Name::OneForwardOneBackward }
+}
+
+/// The same in two stages.
+fn stages(layout: Layout, pipeline: Name) -> Layout {
+    Layout { sizes: Sizes { pp: 2, ..layout.sizes }, pipeline, ..layout }
 }
 
 /// Twelve, most of them of uneven parts.
@@ -40,12 +47,12 @@ fn layouts() -> Vec<Layout> {
     let sp = |layout| Layout { sequence_parallel: true, ..layout };
     vec![
         layout(1, 1, 1, 0),
-        layout(2, 1, 1, 0),
         layout(3, 1, 1, 0),
-        layout(1, 1, 2, 0),
         sp(layout(1, 1, 2, 0)),
         layout(1, 1, 4, 0),
-        layout(2, 1, 2, 0),
+        stages(layout(1, 1, 1, 0), Name::ZbH1),
+        stages(layout(1, 1, 1, 0), Name::DualPipe),
+        stages(layout(2, 1, 2, 1), Name::OneForwardOneBackward),
         layout(2, 1, 1, 1),
         layout(3, 1, 1, 2),
         layout(2, 1, 1, 3),
@@ -67,7 +74,8 @@ fn mixture(moe: MoeShape, shared: usize) -> ModelShape {
 fn trainer<T: Float>(shape: ModelShape, layout: Layout, ranks: Arc<Communicator>) -> Trainer<T> {
     let schedule = Schedule { peak: 3e-3, warmup: 2, steps: STEPS };
     let recipe = Recipe { micro_batch: 2, schedule, clip: Some(1.0), seed: 7, ..Recipe::new(shape.context, BATCH) };
-    let recipe = Recipe { sequence_parallel: layout.sequence_parallel, zero: layout.zero, ..recipe };
+    let Layout { sequence_parallel, zero, pipeline, .. } = layout;
+    let recipe = Recipe { sequence_parallel, zero, pipeline, ..recipe };
     let kv = Spread::ranks_to_a_head(&shape, layout.sizes.tp).expect("heads that the ranks can share");
     let mesh = Mesh::new(ranks, layout.sizes, kv).expect("a mesh");
     Trainer::new(shape, recipe, &Device::cpu_with_threads(1).expect("a thread"), mesh).expect("a trainer")

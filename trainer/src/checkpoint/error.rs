@@ -139,6 +139,24 @@ pub enum CheckpointError {
         /// Its type in the model.
         wants: DType,
     },
+    /// No weights where some were looked for.
+    #[error("there are no weights in {}: looked for model.safetensors, weights.safetensors, model.safetensors.index.json and checkpoints/latest; give a safetensors file, or the folder of a model or a run", folder.display())]
+    NoWeights {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A setting of another model than this one.
+    #[error("{}: {setting} is {has}, and the model's is {wants}; the weights are of another model", path.display())]
+    Setting {
+        /// The file.
+        path: PathBuf,
+        /// Its name there.
+        setting: String,
+        /// The number there.
+        has: f64,
+        /// The model's.
+        wants: f64,
+    },
     /// A snapshot that cannot be stored.
     #[error("tensor `{tensor}` of the snapshot: {what}")]
     Snapshot {

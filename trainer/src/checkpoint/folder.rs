@@ -10,12 +10,12 @@ use super::{CONFIG_FILE, FOLDER, MANIFEST_FILE, MARKER_FILE};
 use sha2::{Digest, Sha256};
 
 /// The folder's name of a step.
-pub(super) fn step_name(step: u64) -> String {
+pub(crate) fn step_name(step: u64) -> String {
     format!("step-{step:06}")
 }
 
 /// The step of such a name.
-pub(super) fn step_of(name: &str) -> Option<u64> {
+pub(crate) fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("step-")?;
     let step = digits.parse().ok()?;
     (step_name(step) == name).then_some(step)
@@ -28,6 +28,16 @@ pub(super) fn list(checkpoints: &Path) -> Vec<String> {
     names.retain(|name| step_of(name).is_some());
     names.sort_by_key(|name| step_of(name));
     names
+}
+
+/// The steps of which a run has checkpoints, ascending.
+pub(crate) fn steps_of(run: &Path) -> Vec<u64> {
+    list(&run.join(FOLDER)).iter().filter_map(|name| step_of(name)).collect()
+}
+
+/// The folder of a run's checkpoint.
+pub(crate) fn step_folder(run: &Path, step: u64) -> PathBuf {
+    run.join(FOLDER).join(step_name(step))
 }
 
 /// The text of the marker for a checkpoint with this manifest.

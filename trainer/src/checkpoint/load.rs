@@ -70,30 +70,3 @@ impl Checkpoint {
         self.shards.iter().chain([&self.weights]).try_for_each(Tensors::verify)
     }
 }
-
-/// Weights from elsewhere: one safetensors file with Hugging Face's names.
-pub struct Foreign(Tensors);
-
-impl Foreign {
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// What cannot be read, or is not of safetensors' form.
-    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        Tensors::open(path).map(Self)
-    }
-
-    /// The names of its tensors.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.names()
-    }
-
-    /// The parameters in it, and what a user should know of how they were found: rows past the vocabulary left out, an
-    /// output projection that is the embedding once more.
-    ///
-    /// # Errors
-    /// A tensor that is missing, of another shape, or none of these.
-    pub fn weights(&self, wholes: &[Whole]) -> Result<(Pieces<'_>, Vec<String>), CheckpointError> {
-        whole::from_elsewhere(wholes, &self.0)
-    }
-}

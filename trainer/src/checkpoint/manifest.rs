@@ -39,7 +39,7 @@ pub(super) fn lacks(path: &Path, file: &str) -> CheckpointError {
     CheckpointError::Form { path: path.into(), at, field: "files".into(), what: format!("{file} is missing") }
 }
 
-pub(super) fn io_error(path: &Path, operation: &'static str, source: std::io::Error) -> CheckpointError {
+pub(crate) fn io_error(path: &Path, operation: &'static str, source: std::io::Error) -> CheckpointError {
     CheckpointError::Io { path: path.into(), operation, source }
 }
 

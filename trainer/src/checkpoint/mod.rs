@@ -21,6 +21,8 @@
 
 mod error;
 mod folder;
+mod foreign;
+mod held;
 mod load;
 mod manifest;
 mod piece;
@@ -32,11 +34,20 @@ mod write;
 
 pub use error::CheckpointError;
 pub use folder::{locate, read_config, run_folder};
-pub use load::{Checkpoint, Foreign};
-pub use piece::{Held, Piece, Pieces};
+pub use foreign::Foreign;
+pub use held::Held;
+pub use load::Checkpoint;
+pub use piece::{Piece, Pieces};
 pub use saver::Saver;
 pub use tensors::Tensors;
 pub use whole::{Rows, Whole};
+
+// What dumps share with checkpoints.
+pub(crate) use folder::{step_folder, step_name, step_of, steps_of};
+pub(crate) use manifest::io_error;
+pub(crate) use saver::exchange;
+pub(crate) use whole::of_shards;
+pub(crate) use write::write_unsealed;
 
 /// The stored configuration.
 pub const CONFIG_FILE: &str = "config.toml";

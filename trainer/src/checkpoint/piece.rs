@@ -9,112 +9,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Dtype;
-use serde::{Deserialize, Serialize};
 use warpweft_device::{DType, Element};
 
 use super::error::CheckpointError;
+use super::held::{Held, Index};
 use super::tensors::Tensors;
 use super::write;
-use crate::model::{Portion, Stretch};
+use crate::model::Stretch;
 
 /// Bytes that nobody asked for, but that are read along rather than asked for twice.
 const GAP: usize = 1 << 16;
-
-/// Some elements of a tensor.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Held {
-    /// Sizes of the whole tensor.
-    pub shape: Vec<usize>,
-    /// A product of ranges of its dimensions.
-    pub portion: Portion,
-    /// Of the portion's elements, in its order, those meant.
-    pub part: Range<usize>,
-}
-
-/// The same in an index.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Index {
-    shape: Vec<usize>,
-    ranges: Vec<Vec<(usize, usize)>>,
-    part: (usize, usize),
-}
-
-impl Held {
-    /// All elements of a tensor.
-    pub fn whole(shape: &[usize]) -> Self {
-        let portion = Portion::whole(shape);
-        Self { shape: shape.to_vec(), part: 0..portion.len(), portion }
-    }
-
-    /// Some rows of a tensor, all others' elements left out.
-    pub fn rows(shape: &[usize], rows: Range<usize>) -> Self {
-        let portion = Portion::whole(shape).only(0, vec![rows]);
-        Self { shape: shape.to_vec(), part: 0..portion.len(), portion }
-    }
-
-    /// How many they are.
-    pub fn len(&self) -> usize {
-        self.part.len()
-    }
-
-    /// Whether it is none.
-    pub fn is_empty(&self) -> bool {
-        self.part.is_empty()
-    }
-
-    /// Sizes under which they stand in a file: of the portion where all of it is held, else of a row.
-    fn stored_shape(&self) -> Vec<usize> {
-        if self.part == (0..self.portion.len()) { self.portion.shape() } else { vec![self.part.len()] }
-    }
-
-    /// Neighbours in the whole tensor that are neighbours here, ascending.
-    fn stretches(&self) -> Vec<Stretch> {
-        let clip = |stretch: Stretch| {
-            let (start, end) = (
-                stretch.held.max(self.part.start),
-                (stretch.held + stretch.len).min(self.part.end).max(self.part.start),
-            );
-            (start < end).then(|| Stretch {
-                whole: stretch.whole + start - stretch.held,
-                held: start - self.part.start,
-                len: end - start,
-            })
-        };
-        self.portion.stretches(&self.shape).into_iter().filter_map(clip).collect()
-    }
-
-    fn index(&self) -> Index {
-        let pairs = |ranges: &Vec<Range<usize>>| ranges.iter().map(|range| (range.start, range.end)).collect();
-        let ranges = self.portion.ranges().iter().map(pairs).collect();
-        Index { shape: self.shape.clone(), ranges, part: (self.part.start, self.part.end) }
-    }
-}
-
-impl Index {
-    /// What it says, where that can be: `None` else.
-    fn held(self) -> Option<Held> {
-        let fits = self.ranges.len() == self.shape.len()
-            && self.ranges.iter().zip(&self.shape).all(|(ranges, size)| {
-                let mut last = 0;
-                ranges.iter().all(|&(start, end)| {
-                    let ascends = last <= start && start <= end && end <= *size;
-                    last = end;
-                    ascends
-                })
-            });
-        let elements = self.shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
-        if !fits || elements.is_none() || self.part.0 > self.part.1 {
-            return None;
-        }
-        let mut portion = Portion::whole(&self.shape);
-        for (dimension, ranges) in self.ranges.into_iter().enumerate() {
-            portion = portion.only(dimension, ranges.into_iter().map(|(start, end)| start..end).collect());
-        }
-        let part = self.part.0..self.part.1;
-        (part.end <= portion.len()).then_some(Held { shape: self.shape, portion, part })
-    }
-}
 
 /// What a rank holds of one tensor, copied out of the running model.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,10 +45,14 @@ impl Piece {
     }
 }
 
-/// The text of the index of a file's pieces: of those that are not whole tensors.
-pub(super) fn index_text<'a>(pieces: impl Iterator<Item = &'a Piece>) -> String {
-    let in_part = pieces.filter(|piece| piece.held != Held::whole(&piece.held.shape));
-    let index: BTreeMap<&str, Index> = in_part.map(|piece| (piece.name.as_str(), piece.held.index())).collect();
+/// The text of the index of a file's pieces, by their names there: of those that are not whole tensors of that name.
+pub(super) fn index_text(pieces: &[(String, &Piece)]) -> String {
+    let entry = |(key, piece): &'_ (String, &Piece)| {
+        let of = Some(piece.name.clone()).filter(|name| name != key);
+        let whole = of.is_none() && piece.held == Held::whole(&piece.held.shape);
+        (!whole).then(|| (key.clone(), piece.held.index(of)))
+    };
+    let index: BTreeMap<String, Index> = pieces.iter().filter_map(entry).collect();
     // Names and numbers always serialise.
     serde_json::to_string(&index).unwrap_or_default()
 }
@@ -203,18 +111,29 @@ impl<'a> Pieces<'a> {
         let mut index: BTreeMap<String, Index> = serde_json::from_str(text).map_err(|e| form(e.to_string()))?;
         for name in file.names() {
             let (dtype, shape) = file.info(name)?;
-            let held = match index.remove(name) {
-                None => Held::whole(shape),
-                Some(index) => {
-                    index.held().ok_or_else(|| form(format!("the ranges of `{name}` are not in its shape")))?
+            let (of, held) = match index.remove(name) {
+                None => (None, Held::whole(shape)),
+                Some(mut index) => {
+                    let of = index.of.take();
+                    let held = index.held();
+                    (of, held.ok_or_else(|| form(format!("the ranges of `{name}` are not in its shape")))?)
                 }
             };
             if held.len() != shape.iter().product::<usize>() {
                 return Err(form(format!("{} elements of `{name}` have the shape {shape:?}", held.len())));
             }
-            self.add(name.into(), Located { held, dtype, data: Data::File(file, name.into(), 0) });
+            let located = Located { held, dtype, data: Data::File(file, name.into(), 0) };
+            self.add(of.unwrap_or_else(|| name.into()), located);
         }
         Ok(())
+    }
+
+    /// Sizes of a whole tensor.
+    ///
+    /// # Errors
+    /// A tensor that is not there.
+    pub fn shape(&self, name: &str) -> Result<&[usize], CheckpointError> {
+        Ok(&self.located(name)?[0].held.shape)
     }
 
     /// Adds some elements of a tensor that stand in a tensor of a file, from its element `first` on.
@@ -418,6 +337,7 @@ mod tests {
     #![allow(clippy::single_range_in_vec_init, reason = "ranges of a dimension, of which there may be one")]
 
     use super::*;
+    use crate::model::Portion;
 
     fn held(shape: &[usize], dimension: usize, ranges: &[Range<usize>], part: Range<usize>) -> Held {
         let portion = Portion::whole(shape).only(dimension, ranges.to_vec());
@@ -455,23 +375,6 @@ mod tests {
         some.add_memory(&pieces[..2]);
         let error = some.read("x", &Held::whole(&shape), &mut [0u16; 24]).unwrap_err();
         assert!(matches!(error, CheckpointError::Incomplete { at: 11, .. }), "{error:?}");
-    }
-
-    #[test]
-    fn an_index_says_the_same_after_it_was_read_and_nothing_impossible() {
-        let held = held(&[4, 6], 1, &[0..2, 4..5], 2..9);
-        let text = serde_json::to_string(&held.index()).unwrap();
-        let read = |text: &str| serde_json::from_str::<Index>(text).unwrap().held();
-        assert_eq!(read(&text), Some(held));
-        for wrong in [
-            r#"{"shape":[4,6],"ranges":[[[0,4]]],"part":[0,1]}"#,
-            r#"{"shape":[4],"ranges":[[[0,5]]],"part":[0,1]}"#,
-            r#"{"shape":[4],"ranges":[[[2,4],[0,2]]],"part":[0,1]}"#,
-            r#"{"shape":[4],"ranges":[[[0,4]]],"part":[0,5]}"#,
-            r#"{"shape":[4294967296,4294967296,4],"ranges":[[[0,1]],[[0,1]],[[0,1]]],"part":[0,1]}"#,
-        ] {
-            assert_eq!(read(wrong), None, "{wrong}");
-        }
     }
 
     #[test]

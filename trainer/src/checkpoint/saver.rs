@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use warpweft_comm::{CommError, Communicator, Op};
 
@@ -153,7 +154,7 @@ impl Saver {
             Err(error) => (Told::Failed(error.to_string()), Some(error)),
         };
         let alone = self.ranks.world() == 1;
-        let told = if alone { vec![mine] } else { exchange(&self.ranks, &mine)? };
+        let told = if alone { vec![mine] } else { exchange(&self.ranks, &mine, Told::Failed)? };
         let failed = told.iter().enumerate().find_map(|(rank, told)| match told {
             Told::Failed(what) => Some(CheckpointError::OnRank { rank, what: what.clone() }),
             _ => None,
@@ -167,8 +168,12 @@ impl Saver {
     }
 }
 
-/// What each rank tells, by rank.
-fn exchange(ranks: &Communicator, mine: &Told) -> Result<Vec<Told>, CommError> {
+/// What each rank tells, by rank; `unread` is for one whose words cannot be read.
+pub(crate) fn exchange<T: Serialize + DeserializeOwned>(
+    ranks: &Communicator,
+    mine: &T,
+    unread: impl Fn(String) -> T,
+) -> Result<Vec<T>, CommError> {
     // Names, numbers and text always serialise, and what was serialised is read again.
     let mine = serde_json::to_vec(mine).unwrap_or_default();
     let mut lengths = vec![0u64; ranks.world()];
@@ -180,7 +185,7 @@ fn exchange(ranks: &Communicator, mine: &Told) -> Result<Vec<Told>, CommError> {
     let told = lengths.into_iter().map(|length| {
         let (text, after) = rest.split_at(length);
         rest = after;
-        serde_json::from_slice(text).unwrap_or_else(|e| Told::Failed(format!("its report cannot be read: {e}")))
+        serde_json::from_slice(text).unwrap_or_else(|e| unread(format!("its report cannot be read: {e}")))
     });
     Ok(told.collect())
 }

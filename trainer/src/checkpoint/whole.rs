@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::error::CheckpointError;
-use super::piece::{Held, Pieces, turned};
+use super::held::Held;
+use super::piece::{Pieces, turned};
 use super::tensors::Tensors;
 
 /// Rows of a parameter, or of the matrices that it is a stack of.
@@ -113,36 +114,48 @@ const NO_WEIGHTS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.i
 /// The vocabulary's tables, which may have more rows than there are tokens.
 const TABLES: [&str; 3] = ["wte.weight", "embed_tokens.weight", "lm_head.weight"];
 
-/// The parameters in a file from elsewhere, and what a user should know of it. Names may lack the model's prefix; rows past the
-/// vocabulary are left out; an output projection that is the embedding may be there once more.
+/// The table of positions, which may have more rows than a sequence has tokens.
+const POSITIONS: &str = "wpe.weight";
+
+/// The parameters in files from elsewhere, at `place`, and what a user should know of it. Names may lack the model's prefix;
+/// rows past the vocabulary and the longest sequence are left out; an output projection that is the embedding may be there
+/// once more.
 pub(super) fn from_elsewhere<'a>(
     wholes: &[Whole],
-    file: &'a Tensors,
+    place: &Path,
+    files: &'a [Tensors],
 ) -> Result<(Pieces<'a>, Vec<String>), CheckpointError> {
-    let (mut pieces, mut notes) = (Pieces::new(file.path()), Vec::new());
-    let mut known = std::collections::BTreeSet::new();
+    let (mut pieces, mut notes) = (Pieces::new(place), Vec::new());
+    let with = |name: &str| files.iter().find(|file| file.info(name).is_ok());
+    let mut known = std::collections::BTreeMap::new();
     for whole in wholes {
         let short = whole.name.split_once('.').map_or("", |(_, rest)| rest);
-        let named = if file.info(&whole.name).is_err() && file.info(short).is_ok() { short } else { &whole.name };
-        let table = TABLES.iter().any(|table| whole.name.ends_with(table));
-        whole.find(file, named, table, &mut pieces)?;
+        let found = with(&whole.name).map(|file| (file, whole.name.as_str())).or_else(|| Some((with(short)?, short)));
+        let missing = || CheckpointError::Missing { path: place.into(), tensor: whole.name.clone() };
+        let (file, named) = found.ok_or_else(missing)?;
+        let past = match TABLES.iter().any(|table| whole.name.ends_with(table)) {
+            true => Some("vocabulary"),
+            false => whole.name.ends_with(POSITIONS).then_some("longest sequence"),
+        };
+        whole.find(file, named, past.is_some(), &mut pieces)?;
         let (_, has) = file.info(named)?;
-        if has != whole.shape {
-            let (left_out, wants) = (has[0] - whole.shape[0], whole.shape[0]);
+        if let Some(past) = past.filter(|_| has != whole.shape) {
+            let (rows, wants) = (has[0], whole.shape[0]);
+            let left_out = rows - wants;
             notes.push(format!(
-                "`{named}` has {} rows; the last {left_out} are past the vocabulary of {wants} and left out",
-                has[0]
+                "`{named}` has {rows} rows; the last {left_out} are past the {past} of {wants} and left out"
             ));
         }
-        known.insert(named.to_owned());
+        known.insert(named.to_owned(), file);
     }
-    for name in file.names().filter(|name| !known.contains(*name)) {
+    let others = files.iter().flat_map(|file| file.names().map(move |name| (file, name)));
+    for (file, name) in others.filter(|(_, name)| !known.contains_key(*name)) {
         if NO_WEIGHTS.iter().any(|ending| name.ends_with(ending)) {
             continue;
         }
-        let table = known.iter().find(|known| TABLES.iter().any(|table| known.ends_with(table)));
+        let table = known.iter().find(|(known, _)| TABLES.iter().any(|table| known.ends_with(table)));
         match table {
-            Some(table) if name == "lm_head.weight" && same(file, name, table)? => {
+            Some((table, at)) if name == "lm_head.weight" && same((file, name), (at, table))? => {
                 notes.push(format!("`{name}` is `{table}` once more, as the model has it"));
             }
             _ => return Err(CheckpointError::Unexpected { path: file.path().into(), tensor: name.into() }),
@@ -152,15 +165,15 @@ pub(super) fn from_elsewhere<'a>(
 }
 
 /// Whether two tensors are the same, element by element.
-fn same(file: &Tensors, one: &str, other: &str) -> Result<bool, CheckpointError> {
+fn same((file, one): (&Tensors, &str), (at, other): (&Tensors, &str)) -> Result<bool, CheckpointError> {
     const AT_ONCE: usize = 1 << 20;
-    if file.info(one)? != file.info(other)? {
+    if file.info(one)? != at.info(other)? {
         return Ok(false);
     }
     let size = file.size(one)?;
     for start in (0..size).step_by(AT_ONCE) {
         let range = start..size.min(start + AT_ONCE);
-        if file.bytes(one, range.clone())? != file.bytes(other, range)? {
+        if file.bytes(one, range.clone())? != at.bytes(other, range)? {
             return Ok(false);
         }
     }
@@ -168,7 +181,7 @@ fn same(file: &Tensors, one: &str, other: &str) -> Result<bool, CheckpointError>
 }
 
 /// The pieces of all shards of a checkpoint's folder.
-pub(super) fn of_shards<'a>(folder: &Path, shards: &'a [Tensors]) -> Result<Pieces<'a>, CheckpointError> {
+pub(crate) fn of_shards<'a>(folder: &Path, shards: &'a [Tensors]) -> Result<Pieces<'a>, CheckpointError> {
     let mut pieces = Pieces::new(folder);
     for shard in shards {
         pieces.add_file(shard)?;

@@ -117,13 +117,25 @@ fn in_order<X>(items: &mut [X], key: impl Fn(&X) -> (usize, String)) {
     });
 }
 
-/// Writes a rank's pieces.
+/// Writes a rank's pieces. Several of one tensor have names of their own, and the index says of which they are.
 fn write_pieces(path: PathBuf, pieces: &[Piece]) -> Result<Seal, CheckpointError> {
-    let mut order: Vec<&Piece> = pieces.iter().collect();
-    in_order(&mut order, |piece| (dtype(piece.dtype).bitsize(), piece.name.clone()));
-    let infos = order.iter().map(|piece| (piece.name.clone(), dtype(piece.dtype), piece.stored_shape())).collect();
-    let index = Some(index_text(order.iter().copied())).filter(|text| text != "{}");
-    write_tensors(path, infos, index, |tensor| Ok(Cow::Borrowed(&order[tensor].bytes)))
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    let keyed = pieces.iter().map(|piece| {
+        let count = counts.entry(&piece.name).or_default();
+        *count += 1;
+        let key = if *count == 1 { piece.name.clone() } else { format!("{}#{count}", piece.name) };
+        (key, piece)
+    });
+    let mut order: Vec<(String, &Piece)> = keyed.collect();
+    in_order(&mut order, |(key, piece)| (dtype(piece.dtype).bitsize(), key.clone()));
+    let infos = order.iter().map(|(key, piece)| (key.clone(), dtype(piece.dtype), piece.stored_shape())).collect();
+    let index = Some(index_text(&order)).filter(|text| text != "{}");
+    write_tensors(path, infos, index, |tensor| Ok(Cow::Borrowed(&order[tensor].1.bytes)))
+}
+
+/// Writes pieces where nobody seals them.
+pub(crate) fn write_unsealed(path: PathBuf, pieces: &[Piece]) -> Result<(), CheckpointError> {
+    write_pieces(path, pieces).map(|_| ())
 }
 
 /// Puts the weights together, tensor by tensor.

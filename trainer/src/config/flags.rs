@@ -87,6 +87,12 @@ pub static FLAGS: &[Flag] = &[
     ),
     flag("out", "DIR", "Folder for the log, the checkpoints and the events", "out").free(),
     flag("resume", "DIR", "Go on with the run of this folder, from its latest checkpoint or the one named", "").free(),
+    flag(
+        "weights",
+        "FILE|DIR",
+        "Begin with these weights: a safetensors file with Hugging Face's names, or the folder of a model or checkpoint",
+        "random ones",
+    ),
     choice("model", &["gpt2", "llama"], "Family of the model", "gpt2"),
     flag("layers", "N", "Layers", "4"),
     flag("channels", "N", "Channels of the residual stream", "128"),
@@ -105,6 +111,8 @@ pub static FLAGS: &[Flag] = &[
         "Step of the router's biases, which keep experts evenly used without a loss; 0 has none",
         "0",
     ),
+    flag("hidden", "N", "Width inside the MLP", "4 x channels; llama: 8/3 of them, in 64s"),
+    flag("tied", "", "Whether the output projection is the token embedding", "true").switch(),
     flag("context", "N", "Tokens of a sequence", "64"),
     choice(
         "packing",
@@ -128,6 +136,10 @@ pub static FLAGS: &[Flag] = &[
     flag("save-every", "N", "Steps between checkpoints, also written at the end; 0 only at the end", "100").free(),
     flag("sample", "N", "Tokens generated at the end", "200").free(),
     flag("trace", "FILE", "Write a Chrome trace of one step", "").free(),
+    flag("dump", "STEPS", "Write the tensors of these steps for `warpweft diff`: 3, 1-5, or several with commas", "")
+        .free(),
+    flag("dump-every", "N", "Write the tensors of every so many steps; 0 of none", "0").free(),
+    flag("dump-what", "LIST", "Which of them: activations, errors, gradients, weights", "all").free(),
     flag("ranks", "N", "Ranks, started here", "2, or those of the launcher").free(),
     flag("threads", "N", "Threads of each rank", "the cores, divided by the ranks").free(),
     choice("launch", &["processes", "threads"], "What a local rank is", "processes").free(),

@@ -17,6 +17,7 @@ use warpweft_device::DType;
 use warpweft_schedule::Name;
 
 use crate::data::Blend;
+use crate::dump::Wanted;
 use crate::model::{ModelShape, MoeShape, Recompute};
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
@@ -65,6 +66,8 @@ pub struct Config {
     pub out: PathBuf,
     /// The checkpoint folder (`.../step-000200`) to go on from.
     pub resume: Option<PathBuf>,
+    /// Where the weights begin; `None` is at random. Absolute.
+    pub weights: Option<PathBuf>,
     /// Family of the model.
     pub model: Family,
     /// Layers, at least 1.
@@ -79,6 +82,10 @@ pub struct Config {
     pub moe: Option<MoeShape>,
     /// Width of the expert that all tokens share besides; 0 where there is none.
     pub shared_expert: usize,
+    /// Width inside the MLP; `None` is what the family has.
+    pub hidden: Option<usize>,
+    /// Whether the output projection is the token embedding.
+    pub tied: bool,
     /// Tokens of a sequence.
     pub context: usize,
     /// Entries of the vocabulary.
@@ -111,6 +118,8 @@ pub struct Config {
     pub sample: usize,
     /// Chrome trace of one step.
     pub trace: Option<PathBuf>,
+    /// Which steps are written down tensor by tensor.
+    pub dump: Wanted,
     /// Ranks of the job.
     pub ranks: usize,
     /// How they are shared out over the axes of parallelism.
@@ -158,9 +167,10 @@ impl Config {
 
     /// The sizes of the model.
     pub fn shape(&self) -> ModelShape {
-        let Self { layers, channels, heads, kv_heads, context, vocab, moe, .. } = *self;
+        let Self { layers, channels, heads, kv_heads, context, vocab, moe, tied, .. } = *self;
         let dense = self.model.dense(layers, channels, [heads, kv_heads], context, vocab);
-        ModelShape { moe, hidden: if moe.is_some() { self.shared_expert } else { dense.hidden }, ..dense }
+        let hidden = if moe.is_some() { self.shared_expert } else { self.hidden.unwrap_or(dense.hidden) };
+        ModelShape { moe, hidden, tied, ..dense }
     }
 
     /// Channels of one head.

@@ -12,6 +12,7 @@ use super::values::{self, Values};
 use super::{Config, Family, Launch, checks, experts, mesh};
 use crate::checkpoint;
 use crate::data::Blend;
+use crate::dump::Wanted;
 use crate::model::Recompute;
 use crate::parallel::context::Method;
 use crate::parallel::mesh::Sizes;
@@ -78,7 +79,7 @@ impl Config {
     }
 
     /// The settings as a TOML file that [`resolve`](Self::resolve) reads back to the same configuration: what is
-    /// stored in a checkpoint. `resume`, `trace` and `dry-run` belong to one invocation and are left out.
+    /// stored in a checkpoint. `resume`, `weights`, `trace`, the dumps and `dry-run` belong to one invocation and are left out.
     pub fn to_toml(&self) -> String {
         let mut table = toml::Table::new();
         let mut put = |name: &str, value: toml::Value| {
@@ -123,6 +124,7 @@ impl Config {
         }
         for (name, n) in [
             ("micro-batch", self.micro_batch),
+            ("hidden", self.hidden),
             ("threads", self.threads),
             ("shards", self.zero.shards),
             ("chunks", self.chunks),
@@ -136,6 +138,7 @@ impl Config {
         put("clip", self.clip.unwrap_or(0.0).into());
         put("cp-method", if self.cp_method == Method::Ring { "ring" } else { "ulysses" }.into());
         put("sp", self.sequence_parallel.into());
+        put("tied", self.tied.into());
         put("zero", self.zero.stage.to_string().into());
         put("schedule", self.schedule.as_str().into());
         put("exact", self.exact.into());
@@ -235,6 +238,24 @@ fn data(values: &Values) -> Result<Option<Blend>, ConfigError> {
     Ok(Some(blend.absolute().map_err(|(path, source)| ConfigError::Io { path, operation: "find", source })?))
 }
 
+/// Weights to begin with, by their absolute path.
+fn weights(values: &Values) -> Result<Option<PathBuf>, ConfigError> {
+    let Some(path) = path(values, "weights")? else { return Ok(None) };
+    let found = std::path::absolute(&path).and_then(|whole| whole.metadata().map(|_| whole));
+    found.map(Some).map_err(|source| ConfigError::Io { path, operation: "find the weights", source })
+}
+
+/// Which steps are written down.
+fn dump(values: &Values) -> Result<Wanted, ConfigError> {
+    Ok(Wanted {
+        steps: values.parse("dump", "steps from 1, as 3, 1-5 or several with commas", |_| true)?.unwrap_or_default(),
+        every: whole(values, "dump-every", 0)?,
+        what: values
+            .parse("dump-what", "some of activations, errors, gradients, weights, with commas", |_| true)?
+            .unwrap_or_default(),
+    })
+}
+
 fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes) -> Result<Config, ConfigError> {
     let steps = whole(values, "steps", 500)?;
     let model = if values.choice("model")? == Some("llama") { Family::Llama } else { Family::Gpt2 };
@@ -244,6 +265,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
     let optional = |name| Ok::<_, ConfigError>(values.get(name).is_some().then_some(size(values, name, 1)?));
     Ok(Config {
         data,
+        weights: weights(values)?,
         out: path(values, "out")?.unwrap_or("out".into()),
         resume,
         model,
@@ -253,6 +275,8 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         kv_heads: size(values, "kv-heads", heads)?,
         moe: experts.map(|(moe, _)| moe),
         shared_expert: experts.map_or(0, |(_, shared)| shared),
+        hidden: optional("hidden")?,
+        tied: values.choice("tied")? != Some("false"),
         context: size(values, "context", 64)?,
         vocab: size(values, "vocab", 256)?,
         steps,
@@ -269,6 +293,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         save_every: whole(values, "save-every", 100)?,
         sample: whole(values, "sample", 200)? as usize,
         trace: path(values, "trace")?,
+        dump: dump(values)?,
         ranks: sizes.ranks(),
         sizes,
         zero: Zero {

@@ -5,6 +5,7 @@ use warpweft_device::{Buffer, Float, View};
 use warpweft_kernels::cross_entropy;
 
 use crate::TrainError;
+use crate::dump::Kind;
 use crate::memory::{Allocator, Class};
 use crate::model::block::{BlockErrors, BlockKept};
 use crate::model::embedding::Ids;
@@ -188,6 +189,7 @@ impl Model {
             let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
             let y = &mut slot.stream[0];
             micro.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
+            micro.dump((Kind::Forward, || "embedding".into()), pass, &slot.stream[0], channels)?;
             self.done(weights, Layer::Embedding)?;
         }
         for (index, place) in slot.blocks.iter_mut().enumerate() {
@@ -202,6 +204,7 @@ impl Model {
                 || self.blocks[block].forward(pass, x, &mut kept, work, Some(y)),
             )?;
             work.again.done(kept, place);
+            micro.dump((Kind::Forward, || format!("block.{block}")), pass, &behind[0], channels)?;
             self.done(weights, Layer::Block(block))?;
         }
         let Some(head) = &mut slot.head else { return Ok(()) };
@@ -225,6 +228,7 @@ impl Model {
         let (targets, pass) = (slot.targets.view(..)?, micro.pass(weights));
         let Some(head) = &mut slot.head else { return Ok(cross_entropy::Sum::default()) };
         let sum = self.head.loss(&pass, targets.slice(..pass.rows())?, head)?;
+        micro.dump.map_or(Ok(()), |dump| dump.losses(micro, &pass, head.losses()))?;
         if !micro.plan.exact {
             return Ok(sum);
         }
@@ -268,6 +272,7 @@ impl Model {
                     })
                 },
             )?;
+            micro.dump((Kind::Error, || "head".into()), pass, dx, channels)?;
             self.done(weights, Layer::Head)?;
         }
         for (index, place) in slot.blocks.iter_mut().enumerate().rev() {
@@ -300,6 +305,7 @@ impl Model {
                 Weights::Now(_) => work.again.done(kept, place),
                 Weights::Later => work.again.wait(kept, place),
             }
+            micro.dump((Kind::Error, || format!("block.{block}")), pass, dx, channels)?;
             self.done(weights, Layer::Block(block))?;
         }
         if !chunk.embeds {

@@ -18,7 +18,7 @@ use crate::parallel::gradients::Gradients;
 use crate::parallel::layout::{Axes, Layout, Placement};
 
 /// The epsilon under the root of every norm.
-const EPS: f32 = 1e-5;
+pub(super) const EPS: f32 = 1e-5;
 
 /// Tensors that lie side by side: the first and the last of them.
 type Span = (TensorId, TensorId);

@@ -39,7 +39,7 @@ pub use recompute::Recompute;
 pub use routing::{Biases, NARROW, Routed, Routing};
 pub use shape::{Architecture, ModelShape, MoeShape, ShapeError};
 pub use spread::{Chunk, Part, Spread};
-pub(crate) use stored::{restore, save, save_biases, take};
+pub(crate) use stored::{held, restore, save, save_biases, take};
 pub use table::{Entry, Init, Parameter, Table, TensorId, Unit, UnitId};
 
 /// Standard deviation of the initial weights.

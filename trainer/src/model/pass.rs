@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
-use warpweft_device::{Buffer, Element, Stream, View, ViewMut};
+use warpweft_device::{Buffer, Element, Float, Stream, View, ViewMut};
 
 use crate::TrainError;
 use crate::data::Documents;
+use crate::dump::{Kind, Recorder};
 use crate::parallel::layout::{Axis, Placement};
 use crate::parallel::mesh::Mesh;
 use crate::parallel::plan::Plan;
@@ -36,6 +37,8 @@ pub struct MicroBatch<'a> {
     pub first_sample: u64,
     /// Where to record what takes how long, if anywhere.
     pub trace: Option<&'a Trace>,
+    /// Where to take down what it computes, if anywhere.
+    pub(crate) dump: Option<&'a Recorder>,
 }
 
 impl<'a> MicroBatch<'a> {
@@ -46,6 +49,19 @@ impl<'a> MicroBatch<'a> {
     {
         let Self { stream, mesh, plan, batch, tokens, positions, documents, trace, .. } = *self;
         Pass { stream, weights, mesh, plan, batch, tokens, positions, documents, skipped: 0, trace }
+    }
+
+    /// Takes down the rows of the residual stream in `buffer`, or of its error, where a step is dumped.
+    pub(crate) fn dump<T: Float>(
+        &self,
+        what: (Kind, impl FnOnce() -> String),
+        pass: &Pass<'_, T>,
+        buffer: &Buffer<T>,
+        channels: usize,
+    ) -> Result<(), TrainError> {
+        let Some(dump) = self.dump else { return Ok(()) };
+        let (kind, which) = what;
+        dump.stream((kind, &which()), (self, pass), buffer, channels)
     }
 
     /// Does `work`, and records how long it took.

@@ -4,9 +4,11 @@
 use std::ops::Range;
 
 use warpweft_device::{Element, Float, Stream};
+use warpweft_kernels::rope;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Held, Piece, Pieces};
+use crate::model::layers::EPS;
 use crate::model::names::{biases, wholes, wholes_as_in};
 use crate::model::table::{Table, Unit};
 use crate::model::{Biases, Model, TensorId};
@@ -34,7 +36,7 @@ fn read_biases(model: &Model, pieces: &Pieces<'_>, into: &mut Biases) -> Result<
 }
 
 /// What a part of a unit holds of each of its parameters: which elements, and where in the part.
-fn held<'a>(
+pub(crate) fn held<'a>(
     table: &'a Table,
     unit: &Unit,
     mine: &'a Range<usize>,
@@ -131,7 +133,15 @@ pub(crate) fn take<T: Float>(
     weights: &mut Weights<T>,
     optimizer: &mut Optimizer,
 ) -> Result<Vec<String>, TrainError> {
-    let (table, wholes) = (model.table(), wholes_as_in(model, file));
+    let (table, wholes, shape) = (model.table(), wholes_as_in(model, file), model.shape());
+    // What no shape of a tensor tells.
+    file.expect(&[
+        (&["num_attention_heads", "n_head"], shape.heads as f64),
+        (&["num_key_value_heads"], shape.kv_heads as f64),
+        (&["rope_theta"], rope::Options::default().base.into()),
+        (&["rms_norm_eps", "layer_norm_epsilon"], EPS.into()),
+        (&["num_experts_per_tok"], shape.moe.map_or(0, |moe| moe.top_k) as f64),
+    ])?;
     let (pieces, notes) = file.weights(&wholes)?;
     read_biases(model, &pieces, &mut weights.biases)?;
     weights.settle()?;

@@ -13,6 +13,7 @@ use warpweft_device::{Buffer, Float, Stream};
 use warpweft_schedule::{Content, Kind, Message, Operation, Placement, Schedule, Step};
 
 use crate::TrainError;
+use crate::dump::Recorder;
 use crate::feed::Feed;
 use crate::memory::Allocator;
 use crate::model::{MicroBatch, Model, Recompute, Room, Routed, Slot, Weights as Then, Work};
@@ -49,6 +50,8 @@ pub(crate) struct Walk<'a, T> {
     pub(crate) mesh: &'a Mesh,
     pub(crate) plan: &'a Plan,
     pub(crate) trace: Option<&'a Trace>,
+    /// Where the step is taken down, if it is.
+    pub(crate) dump: Option<&'a Recorder>,
     /// Of the losses, in the backward pass.
     pub(crate) scale: f32,
     /// The micro-batches of this rank.
@@ -57,10 +60,10 @@ pub(crate) struct Walk<'a, T> {
 
 impl<'a, T> Walk<'a, T> {
     fn micro(&self, index: usize) -> MicroBatch<'a> {
-        let Self { stream, mesh, plan, trace, feed, .. } = *self;
+        let Self { stream, mesh, plan, trace, dump, feed, .. } = *self;
         let (batch, tokens, first_sample) = (feed.batch(index), feed.tokens(), feed.first_sample(index));
         let (positions, documents) = (feed.positions_if_any(index), feed.documents(index));
-        MicroBatch { stream, mesh, plan, batch, tokens, positions, documents, first_sample, trace }
+        MicroBatch { stream, mesh, plan, batch, tokens, positions, documents, first_sample, trace, dump }
     }
 }
 
