@@ -43,7 +43,7 @@ pub use module::{Arg, Kernel, Module};
 pub use open::{Device, DeviceKind, Properties};
 #[cfg(feature = "software")]
 pub use software::SoftwareOptions;
-pub use stream::{Event, Stream};
+pub use stream::{Event, Stream, Workspace};
 pub use view::{View, ViewMut};
 #[cfg(feature = "software")]
 pub use warpweft_ptxvm as ptxvm;

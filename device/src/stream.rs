@@ -1,12 +1,11 @@
 //! Order: streams and events.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::driver::{Mark, Queue};
-use crate::{Device, DeviceError};
+use crate::{Buffer, Device, DeviceError, DeviceKind, View};
 
 /// An ordered queue of work on one device.
 ///
@@ -18,11 +17,27 @@ pub struct Stream {
     device: Device,
     /// `None` on the CPU; an error where the device could not give one.
     queue: Option<Result<Arc<dyn Queue>, DeviceError>>,
+    workspace: Arc<Mutex<Option<Arc<Buffer<u8>>>>>,
+}
+
+/// Memory in which the kernels of one op leave results for the next ones: a stream has one, and the op that holds it gives
+/// all its kernels to the stream before the next op gets it.
+#[derive(Debug)]
+pub struct Workspace<'a> {
+    memory: Arc<Buffer<u8>>,
+    _held: MutexGuard<'a, Option<Arc<Buffer<u8>>>>,
+}
+
+impl Workspace<'_> {
+    /// The whole of it, at a multiple of 256 bytes: at least what was asked for.
+    pub fn as_view(&self) -> View<'_, u8> {
+        self.memory.as_view()
+    }
 }
 
 impl Stream {
     pub(crate) fn new(device: Device, queue: Option<Result<Arc<dyn Queue>, DeviceError>>) -> Self {
-        Self { device, queue }
+        Self { device, queue, workspace: Arc::default() }
     }
 
     /// The queue of a device with memory of its own.
@@ -69,6 +84,23 @@ impl Stream {
             Some(Point::Mark(mark)) => self.queue("an event")?.wait(mark.as_ref()),
             _ => Ok(()),
         }
+    }
+
+    /// At least `bytes` bytes of working memory, in which is anything. It is kept for the next time; only a software device
+    /// gives new memory each time, so that its checks see what a kernel reads before another has written it.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    pub fn workspace(&self, bytes: usize) -> Result<Workspace<'_>, DeviceError> {
+        let mut kept = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let anew = self.device.kind() == DeviceKind::Software;
+        let memory = match kept.take().filter(|memory| !anew && memory.len() >= bytes) {
+            Some(memory) => memory,
+            // What was kept is freed after the kernels that use it.
+            None => Arc::new(self.device.uninitialized(if anew { bytes } else { bytes.next_power_of_two() })?),
+        };
+        *kept = Some(memory.clone());
+        Ok(Workspace { memory, _held: kept })
     }
 
     /// Blocks until all work given before has finished.

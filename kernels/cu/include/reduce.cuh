@@ -12,23 +12,23 @@ struct Max {
 
 struct Sum {
   static constexpr float NEUTRAL = 0.0f;
-  __device__ static float of(float a, float b) { return a + b; }
+  template <class V> __device__ static V of(V a, V b) { return a + b; }
 };
 
-template <class Op> __device__ inline float reduce_warp(float value) {
+template <class Op, class V> __device__ inline V reduce_warp(V value) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) value = Op::of(value, __shfl_xor_sync(0xffffffffu, value, lanes));
   return value;
 }
 
-// Every thread of the row gets the result. `scratch` is 32 floats of shared memory of this call's own: no barrier follows the last
+// Every thread of the row gets the result. `scratch` is 32 values of shared memory of this call's own: no barrier follows the last
 // read of it.
-template <class Op> __device__ inline float reduce_row(float value, float* scratch) {
+template <class Op, class V> __device__ inline V reduce_row(V value, V* scratch) {
   value = reduce_warp<Op>(value);
   if (blockDim.x == 32) return value;
   uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // All lanes have the same value.
   scratch[warp] = value;
   __syncthreads();
-  return reduce_warp<Op>(lane < blockDim.x / 32 ? scratch[lane] : Op::NEUTRAL);
+  return reduce_warp<Op>(lane < blockDim.x / 32 ? scratch[lane] : V(Op::NEUTRAL));
 }

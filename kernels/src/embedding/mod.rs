@@ -2,8 +2,12 @@
 //!
 //! Storage `T`; the sum of two rows is taken in f32. The backward call adds the rows of `dy` to the rows of the tables:
 //! each row of a table is summed in token order in f64 and rounded once, whatever the thread count. Bound by memory.
+//!
+//! A GPU finds a token outside the vocabulary while it runs: nothing is written for that row, and the next synchronisation
+//! says which it was ([`DeviceError::BadData`](warpweft_device::DeviceError::BadData)).
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
@@ -41,18 +45,24 @@ pub fn forward<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "embedding forward";
     let Shape { batch, tokens, channels, vocab, positions } = shape;
-    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
-    let table = check::view(stream, OP, "table", table, &[vocab, channels])?;
+    let ids = check::region(stream, OP, "ids", ids, &[batch, tokens])?;
+    let table = check::region(stream, OP, "table", table, &[vocab, channels])?;
     let position_table = match position_table {
         Some(view) => {
             check_positions(OP, shape)?;
-            Some(check::view(stream, OP, "position_table", view, &[positions, channels])?)
+            Some(check::region(stream, OP, "position_table", view, &[positions, channels])?)
         }
         None => None,
     };
-    let y = check::view_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        let (op, whole) = (gpu::Op { name: OP, ids: "embedding forward: `ids`" }, Shard { first: 0, vocab });
+        return gpu::forward(op, stream, shape, whole, ids, table, position_table, Write::Set, y);
+    };
+    let ids = ids.host()?;
     check::tokens(OP, ids, vocab, None)?;
-    cpu::forward(stream.device().cpu_pool()?, shape, ids, table, position_table, y);
+    let positions = position_table.map(View::host).transpose()?;
+    cpu::forward(pool, shape, ids, table.host()?, positions, y.host()?);
     Ok(())
 }
 
@@ -71,21 +81,26 @@ pub fn backward<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "embedding backward";
     let Shape { batch, tokens, channels, vocab, positions } = shape;
-    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
-    let dy = check::view(stream, OP, "dy", dy, &[batch, tokens, channels])?;
-    let dtable = check::view_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
+    let ids = check::region(stream, OP, "ids", ids, &[batch, tokens])?;
+    let dy = check::region(stream, OP, "dy", dy, &[batch, tokens, channels])?;
+    let dtable = check::region_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
     let dpositions = match dpositions {
         Some(view) => {
             check_positions(OP, shape)?;
-            Some(check::view_mut(stream, OP, "dpositions", view, &[positions, channels])?)
+            Some(check::region_mut(stream, OP, "dpositions", view, &[positions, channels])?)
         }
         None => None,
     };
+    let Ok(pool) = stream.device().cpu_pool() else {
+        let (op, whole) = (gpu::Op { name: OP, ids: "embedding backward: `ids`" }, Shard { first: 0, vocab });
+        gpu::backward_table(op, stream, shape, whole, ids, dy, dtable)?;
+        return dpositions.map_or(Ok(()), |dpositions| gpu::backward_positions(op, stream, shape, dy, dpositions));
+    };
+    let (ids, dy) = (ids.host()?, dy.host()?);
     check::tokens(OP, ids, vocab, None)?;
-    let pool = stream.device().cpu_pool()?;
-    cpu::backward_table(pool, shape, 0, ids, dy, dtable);
+    cpu::backward_table(pool, shape, 0, ids, dy, dtable.host()?);
     if let Some(dpositions) = dpositions {
-        cpu::backward_positions(pool, shape, dy, dpositions);
+        cpu::backward_positions(pool, shape, dy, dpositions.host()?);
     }
     Ok(())
 }
@@ -117,11 +132,16 @@ pub fn forward_shard<T: Float>(
     const OP: &str = "embedding forward_shard";
     let Shape { batch, tokens, channels, vocab, .. } = shape;
     check_shard(OP, shape, shard)?;
-    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
-    let table = check::view(stream, OP, "table", table, &[vocab, channels])?;
-    let y = check::view_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    let ids = check::region(stream, OP, "ids", ids, &[batch, tokens])?;
+    let table = check::region(stream, OP, "table", table, &[vocab, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[batch, tokens, channels])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        let op = gpu::Op { name: OP, ids: "embedding forward_shard: `ids`" };
+        return gpu::forward(op, stream, shape, shard, ids, table, None, write, y);
+    };
+    let ids = ids.host()?;
     check::tokens(OP, ids, shard.vocab, None)?;
-    cpu::forward_shard(stream.device().cpu_pool()?, shape, shard.first, ids, table, write, y);
+    cpu::forward_shard(pool, shape, shard.first, ids, table.host()?, write, y.host()?);
     Ok(())
 }
 
@@ -140,11 +160,16 @@ pub fn backward_shard<T: Float>(
     const OP: &str = "embedding backward_shard";
     let Shape { batch, tokens, channels, vocab, .. } = shape;
     check_shard(OP, shape, shard)?;
-    let ids = check::view(stream, OP, "ids", ids, &[batch, tokens])?;
-    let dy = check::view(stream, OP, "dy", dy, &[batch, tokens, channels])?;
-    let dtable = check::view_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
+    let ids = check::region(stream, OP, "ids", ids, &[batch, tokens])?;
+    let dy = check::region(stream, OP, "dy", dy, &[batch, tokens, channels])?;
+    let dtable = check::region_mut(stream, OP, "dtable", dtable, &[vocab, channels])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        let op = gpu::Op { name: OP, ids: "embedding backward_shard: `ids`" };
+        return gpu::backward_table(op, stream, shape, shard, ids, dy, dtable);
+    };
+    let ids = ids.host()?;
     check::tokens(OP, ids, shard.vocab, None)?;
-    cpu::backward_table(stream.device().cpu_pool()?, shape, shard.first, ids, dy, dtable);
+    cpu::backward_table(pool, shape, shard.first, ids, dy.host()?, dtable.host()?);
     Ok(())
 }
 

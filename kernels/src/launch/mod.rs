@@ -1,13 +1,17 @@
 //! How an op's kernels are found and launched on a device that runs PTX: `kernels/cu` compiled to `kernels/ptx`, which is
 //! part of this library.
 
+mod parts;
 mod rows;
+mod sort;
 
 use warpweft_device::{Arg, Device, Float, Module, Stream};
 
 use crate::KernelError;
 
-pub(crate) use rows::RowLaunch;
+pub(crate) use parts::PartsLaunch;
+pub(crate) use rows::{RowLaunch, fits};
+pub(crate) use sort::Sort;
 
 /// The kernels of one op, as PTX for compute capability 8.0: cards from there on run it.
 #[derive(Debug)]
@@ -36,6 +40,10 @@ macro_rules! programs {
 
 programs! {
     MATMUL: "matmul",
+    EMBEDDING: "embedding",
+    LAYERNORM: "layernorm",
+    RESIDUAL: "residual",
+    RMSNORM: "rmsnorm",
     SOFTMAX: "softmax",
     ATTENTION: "attention",
 }

@@ -33,13 +33,8 @@ impl RowLaunch {
         aligned: bool,
     ) -> Result<Self, KernelError> {
         let size = size_of::<T>();
-        let most = i32::MAX as usize;
-        for (argument, given) in [("rows", rows), ("columns", columns)] {
-            if given > most {
-                let allowed = format!("at most {most} on a GPU");
-                return Err(KernelError::Size { op, argument, given, allowed });
-            }
-        }
+        fits(op, "rows", rows, i32::MAX as usize)?;
+        fits(op, "columns", columns, i32::MAX as usize)?;
         // Four accesses of 16 bytes a thread, as far as the row goes.
         let threads = (columns * size).div_ceil(64).next_power_of_two().clamp(32, 1024) as u32;
         let rows_in_block = if threads == 32 { ROWS } else { 1 };
@@ -52,4 +47,13 @@ impl RowLaunch {
         };
         Ok(Self { extent, packed: aligned && (columns * size).is_multiple_of(16), staged })
     }
+}
+
+/// Checks a size against what a grid or a number of a kernel has.
+pub(crate) fn fits(op: &'static str, argument: &'static str, given: usize, most: usize) -> Result<(), KernelError> {
+    if given <= most {
+        return Ok(());
+    }
+    let allowed = format!("at most {most} on a GPU");
+    Err(KernelError::Size { op, argument, given, allowed })
 }

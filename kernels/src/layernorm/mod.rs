@@ -4,14 +4,18 @@
 //! Storage `T`, arithmetic f32 with sums along a row in f64. Deterministic, whatever the thread count. Bound by memory:
 //! each call reads and writes every activation once.
 //!
+//! On a GPU the sums along a row are f32, and so are those of 128 rows; a row longer than 96 KiB (48 KiB backward) is read
+//! again for each pass. A square beyond f32 (an element of 1.8e19 off the mean) is infinite there, and `rstd` then 0.
+//!
 //! Zero variance gives `y = b` exactly (NaN where `eps` is 0 too, as 0/0). A row with a NaN or an infinity becomes NaN.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
-use crate::{KernelError, Write, check};
+use crate::{KernelError, Write, check, residual};
 
 /// Rows of `channels` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,13 +46,69 @@ pub fn forward<T: Float>(
     const OP: &str = "layernorm forward";
     let Shape { rows, channels } = shape;
     check::epsilon(OP, eps)?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let w = check::view(stream, OP, "w", w, &[channels])?;
-    let b = check::view(stream, OP, "b", b, &[channels])?;
-    let y = check::view_mut(stream, OP, "y", y, &[rows, channels])?;
-    let mean = check::view_mut(stream, OP, "mean", mean, &[rows])?;
-    let rstd = check::view_mut(stream, OP, "rstd", rstd, &[rows])?;
-    cpu::forward(stream.device().cpu_pool()?, shape, eps, cpu::Forward { x, w, b, y, mean, rstd });
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let b = check::region(stream, OP, "b", b, &[channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, channels])?;
+    let mean = check::region_mut(stream, OP, "mean", mean, &[rows])?;
+    let rstd = check::region_mut(stream, OP, "rstd", rstd, &[rows])?;
+    normalise(stream, shape, eps, None, gpu::Forward { x, w, b, y, mean, rstd })
+}
+
+/// The end of a residual branch and the norm after it in one call: writes `sum = x + branch` `[rows, C]`, rounded to `T`, and
+/// normalises that as [`forward`] does. The gradient of both x and the branch is what [`backward_input`] adds
+/// ([`Write::Add`]) to the sum's own.
+///
+/// # Errors
+/// As for [`forward`].
+#[expect(clippy::too_many_arguments, reason = "the op's tensors, each with a role of its own")]
+pub fn forward_residual<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    eps: f32,
+    x: View<'_, T>,
+    branch: View<'_, T>,
+    w: View<'_, T>,
+    b: View<'_, T>,
+    sum: ViewMut<'_, T>,
+    y: ViewMut<'_, T>,
+    mean: ViewMut<'_, f32>,
+    rstd: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    const OP: &str = "layernorm forward_residual";
+    let Shape { rows, channels } = shape;
+    check::epsilon(OP, eps)?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let branch = check::region(stream, OP, "branch", branch, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let b = check::region(stream, OP, "b", b, &[channels])?;
+    let sum = check::region_mut(stream, OP, "sum", sum, &[rows, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, channels])?;
+    let mean = check::region_mut(stream, OP, "mean", mean, &[rows])?;
+    let rstd = check::region_mut(stream, OP, "rstd", rstd, &[rows])?;
+    normalise(stream, shape, eps, Some(gpu::Branch { branch, sum }), gpu::Forward { x, w, b, y, mean, rstd })
+}
+
+/// Both forward calls, their arguments checked.
+fn normalise<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    eps: f32,
+    branch: Option<gpu::Branch<'_, T>>,
+    all: gpu::Forward<'_, T>,
+) -> Result<(), KernelError> {
+    let Ok(pool) = stream.device().cpu_pool() else {
+        return gpu::forward(stream, shape, eps, branch, all);
+    };
+    let gpu::Forward { x, w, b, y, mean, rstd } = all;
+    let mut x = x.host()?;
+    if let Some(gpu::Branch { branch, sum }) = branch {
+        let sum = sum.host()?;
+        residual::add(pool, [shape.rows, shape.channels], x, branch.host()?, sum);
+        x = sum;
+    }
+    let (w, b, y, mean, rstd) = (w.host()?, b.host()?, y.host()?, mean.host()?, rstd.host()?);
+    cpu::forward(pool, shape, eps, cpu::Forward { x, w, b, y, mean, rstd });
     Ok(())
 }
 
@@ -71,13 +131,19 @@ pub fn backward_input<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "layernorm backward_input";
     let Shape { rows, channels } = shape;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, channels])?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let w = check::view(stream, OP, "w", w, &[channels])?;
-    let mean = check::view(stream, OP, "mean", mean, &[rows])?;
-    let rstd = check::view(stream, OP, "rstd", rstd, &[rows])?;
-    let dx = check::view_mut(stream, OP, "dx", dx, &[rows, channels])?;
-    cpu::backward_input(stream.device().cpu_pool()?, shape, cpu::Saved { dy, x, mean, rstd }, w, write, dx);
+    let dy = check::region(stream, OP, "dy", dy, &[rows, channels])?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let mean = check::region(stream, OP, "mean", mean, &[rows])?;
+    let rstd = check::region(stream, OP, "rstd", rstd, &[rows])?;
+    let dx = check::region_mut(stream, OP, "dx", dx, &[rows, channels])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let saved = cpu::Saved { dy: dy.host()?, x: x.host()?, mean: mean.host()?, rstd: rstd.host()? };
+            cpu::backward_input(pool, shape, saved, w.host()?, write, dx.host()?);
+        }
+        Err(_) => gpu::backward_input(stream, shape, gpu::Saved { dy, x, mean, rstd }, w, write, dx)?,
+    }
     Ok(())
 }
 
@@ -99,12 +165,18 @@ pub fn backward_weight<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "layernorm backward_weight";
     let Shape { rows, channels } = shape;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, channels])?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let mean = check::view(stream, OP, "mean", mean, &[rows])?;
-    let rstd = check::view(stream, OP, "rstd", rstd, &[rows])?;
-    let dw = check::view_mut(stream, OP, "dw", dw, &[channels])?;
-    let db = check::view_mut(stream, OP, "db", db, &[channels])?;
-    cpu::backward_weight(stream.device().cpu_pool()?, shape, cpu::Saved { dy, x, mean, rstd }, dw, db);
+    let dy = check::region(stream, OP, "dy", dy, &[rows, channels])?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let mean = check::region(stream, OP, "mean", mean, &[rows])?;
+    let rstd = check::region(stream, OP, "rstd", rstd, &[rows])?;
+    let dw = check::region_mut(stream, OP, "dw", dw, &[channels])?;
+    let db = check::region_mut(stream, OP, "db", db, &[channels])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let saved = cpu::Saved { dy: dy.host()?, x: x.host()?, mean: mean.host()?, rstd: rstd.host()? };
+            cpu::backward_weight(pool, shape, saved, dw.host()?, db.host()?);
+        }
+        Err(_) => gpu::backward_weight(stream, shape, gpu::Saved { dy, x, mean, rstd }, dw, db)?,
+    }
     Ok(())
 }

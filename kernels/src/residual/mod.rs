@@ -4,9 +4,10 @@
 //! its own epilogue.) The gradients are dout for x and the branch, and its sum over the rows for the bias.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
-use warpweft_device::{Float, Stream, View, ViewMut};
+use warpweft_device::{CpuPool, Float, Stream, View, ViewMut};
 
 use crate::{KernelError, check};
 
@@ -33,10 +34,21 @@ pub fn forward<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "residual forward";
     let Shape { rows, channels } = shape;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let branch = check::view(stream, OP, "branch", branch, &[rows, channels])?;
-    let bias = bias.map(|bias| check::view(stream, OP, "bias", bias, &[channels])).transpose()?;
-    let out = check::view_mut(stream, OP, "out", out, &[rows, channels])?;
-    cpu::forward(stream.device().cpu_pool()?, shape, x, branch, bias, out);
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let branch = check::region(stream, OP, "branch", branch, &[rows, channels])?;
+    let bias = bias.map(|bias| check::region(stream, OP, "bias", bias, &[channels])).transpose()?;
+    let out = check::region_mut(stream, OP, "out", out, &[rows, channels])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let bias = bias.map(View::host).transpose()?;
+            cpu::forward(pool, shape, x.host()?, branch.host()?, bias, out.host()?);
+        }
+        Err(_) => gpu::forward(stream, shape, x, branch, bias, out)?,
+    }
     Ok(())
+}
+
+/// x + branch, for norms that take the sum on the way.
+pub(crate) fn add<T: Float>(pool: &CpuPool, [rows, channels]: [usize; 2], x: &[T], branch: &[T], sum: &mut [T]) {
+    cpu::forward(pool, Shape { rows, channels }, x, branch, None, sum);
 }

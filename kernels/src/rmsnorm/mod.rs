@@ -4,15 +4,19 @@
 //! Storage `T`, arithmetic f32 with sums along a row in f64. Deterministic, whatever the thread count. Bound by memory:
 //! each call reads and writes every activation once.
 //!
+//! On a GPU the sums along a row are f32, and so are those of 128 rows; a row longer than 96 KiB (48 KiB backward) is read
+//! again for each pass. A square beyond f32 (an element of 1.8e19 or more) is infinite there, and `rstd` then 0.
+//!
 //! A row of zeros gives zeros (NaN where `eps` is 0 too, as 0/0). A row with a NaN becomes NaN; one with an
 //! infinity is NaN there and 0 elsewhere.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
-use crate::{KernelError, Write, check};
+use crate::{KernelError, Write, check, residual};
 
 /// Rows of `channels` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,11 +44,62 @@ pub fn forward<T: Float>(
     const OP: &str = "rmsnorm forward";
     let Shape { rows, channels } = shape;
     check::epsilon(OP, eps)?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let w = check::view(stream, OP, "w", w, &[channels])?;
-    let y = check::view_mut(stream, OP, "y", y, &[rows, channels])?;
-    let rstd = check::view_mut(stream, OP, "rstd", rstd, &[rows])?;
-    cpu::forward(stream.device().cpu_pool()?, shape, eps, x, w, y, rstd);
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, channels])?;
+    let rstd = check::region_mut(stream, OP, "rstd", rstd, &[rows])?;
+    normalise(stream, shape, eps, None, gpu::Forward { x, w, y, rstd })
+}
+
+/// The end of a residual branch and the norm after it in one call: writes `sum = x + branch` `[rows, C]`, rounded to `T`, and
+/// normalises that as [`forward`] does. The gradient of both x and the branch is what [`backward_input`] adds
+/// ([`Write::Add`]) to the sum's own.
+///
+/// # Errors
+/// As for [`forward`].
+#[expect(clippy::too_many_arguments, reason = "the op's tensors, each with a role of its own")]
+pub fn forward_residual<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    eps: f32,
+    x: View<'_, T>,
+    branch: View<'_, T>,
+    w: View<'_, T>,
+    sum: ViewMut<'_, T>,
+    y: ViewMut<'_, T>,
+    rstd: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    const OP: &str = "rmsnorm forward_residual";
+    let Shape { rows, channels } = shape;
+    check::epsilon(OP, eps)?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let branch = check::region(stream, OP, "branch", branch, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let sum = check::region_mut(stream, OP, "sum", sum, &[rows, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, channels])?;
+    let rstd = check::region_mut(stream, OP, "rstd", rstd, &[rows])?;
+    normalise(stream, shape, eps, Some(gpu::Branch { branch, sum }), gpu::Forward { x, w, y, rstd })
+}
+
+/// Both forward calls, their arguments checked.
+fn normalise<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    eps: f32,
+    branch: Option<gpu::Branch<'_, T>>,
+    all: gpu::Forward<'_, T>,
+) -> Result<(), KernelError> {
+    let Ok(pool) = stream.device().cpu_pool() else {
+        return gpu::forward(stream, shape, eps, branch, all);
+    };
+    let gpu::Forward { x, w, y, rstd } = all;
+    let mut x = x.host()?;
+    if let Some(gpu::Branch { branch, sum }) = branch {
+        let sum = sum.host()?;
+        residual::add(pool, [shape.rows, shape.channels], x, branch.host()?, sum);
+        x = sum;
+    }
+    cpu::forward(pool, shape, eps, x, w.host()?, y.host()?, rstd.host()?);
     Ok(())
 }
 
@@ -66,12 +121,18 @@ pub fn backward_input<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "rmsnorm backward_input";
     let Shape { rows, channels } = shape;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, channels])?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let w = check::view(stream, OP, "w", w, &[channels])?;
-    let rstd = check::view(stream, OP, "rstd", rstd, &[rows])?;
-    let dx = check::view_mut(stream, OP, "dx", dx, &[rows, channels])?;
-    cpu::backward_input(stream.device().cpu_pool()?, shape, cpu::Saved { dy, x, rstd }, w, write, dx);
+    let dy = check::region(stream, OP, "dy", dy, &[rows, channels])?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let w = check::region(stream, OP, "w", w, &[channels])?;
+    let rstd = check::region(stream, OP, "rstd", rstd, &[rows])?;
+    let dx = check::region_mut(stream, OP, "dx", dx, &[rows, channels])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let saved = cpu::Saved { dy: dy.host()?, x: x.host()?, rstd: rstd.host()? };
+            cpu::backward_input(pool, shape, saved, w.host()?, write, dx.host()?);
+        }
+        Err(_) => gpu::backward_input(stream, shape, gpu::Saved { dy, x, rstd }, w, write, dx)?,
+    }
     Ok(())
 }
 
@@ -90,10 +151,16 @@ pub fn backward_weight<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "rmsnorm backward_weight";
     let Shape { rows, channels } = shape;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, channels])?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let rstd = check::view(stream, OP, "rstd", rstd, &[rows])?;
-    let dw = check::view_mut(stream, OP, "dw", dw, &[channels])?;
-    cpu::backward_weight(stream.device().cpu_pool()?, shape, cpu::Saved { dy, x, rstd }, dw);
+    let dy = check::region(stream, OP, "dy", dy, &[rows, channels])?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let rstd = check::region(stream, OP, "rstd", rstd, &[rows])?;
+    let dw = check::region_mut(stream, OP, "dw", dw, &[channels])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => {
+            let saved = cpu::Saved { dy: dy.host()?, x: x.host()?, rstd: rstd.host()? };
+            cpu::backward_weight(pool, shape, saved, dw.host()?);
+        }
+        Err(_) => gpu::backward_weight(stream, shape, gpu::Saved { dy, x, rstd }, dw)?,
+    }
     Ok(())
 }

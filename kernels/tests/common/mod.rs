@@ -4,6 +4,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod mutants;
+pub(crate) mod padded;
 pub(crate) mod products;
 pub(crate) mod ways;
 
@@ -72,6 +73,19 @@ pub(crate) fn f64s<T: Float>(values: &[T]) -> Vec<f64> {
 /// The unit roundoff of f32 arithmetic: the relative error of one operation.
 pub(crate) const U: f64 = 1.0 / (1u64 << 24) as f64;
 
+/// The relative error of a kernel's sum along a row: terms that one after another enter a thread's sum (a row has a thread for
+/// 64 bytes, 32 at least and 1024 at most), and the levels of the tree after it.
+pub(crate) fn row_error<T: Float>(columns: usize) -> f64 {
+    let threads = (columns * size_of::<T>()).div_ceil(64).next_power_of_two().clamp(32, 1024);
+    // The rest behind whole 16 bytes is one more.
+    (columns.div_ceil(threads).max(16 / size_of::<T>()) as f64 + 11.0) * U
+}
+
+/// The relative error of a kernel's sum over rows: 128 of them in f32, 16 by each of 8 warps, and those in f64.
+pub(crate) fn columns_error() -> f64 {
+    (16.0 + 8.0) * U
+}
+
 /// The error of rounding `value` to `T`: half a unit in the last place, or half the smallest subnormal.
 pub(crate) fn rounding<T: Float>(value: f64) -> f64 {
     let (fraction_bits, smallest_exponent) = match T::DTYPE {
@@ -102,6 +116,20 @@ pub(crate) fn assert_within<T: Float>(what: &str, given: &[T], expected: &[f64],
             "{what}[{i}]: {given:e}, expected {expected:e}: off by {error:e}, allowed {allowed:e}"
         );
     }
+}
+
+/// Asserts that the largest error of a kernel is at most `factor` times that of the CPU's op in the same storage, whose sums
+/// are better: 2 for outputs, 3 for gradients. Only for bf16 and f16, where storage decides.
+#[track_caller]
+pub(crate) fn assert_like_the_cpu<T: Float>(what: &str, given: &[T], cpu: &[T], exact: &[f64], factor: f64) {
+    if T::DTYPE == DType::F32 {
+        return;
+    }
+    let largest = |values: &[T]| {
+        values.iter().zip(exact).map(|(value, exact)| (value.to_f64() - exact).abs()).fold(0.0, f64::max)
+    };
+    let (given, cpu) = (largest(given), largest(cpu));
+    assert!(given <= factor * cpu, "{what}: off by {given:e}, the CPU by {cpu:e}");
 }
 
 /// The gradient of `f` at `x`, by central differences of the fourth order.

@@ -100,6 +100,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Both together: small kernels of one op.
+    pub(crate) fn and(mut self, other: Verdict) -> Verdict {
+        self.tried += other.tried;
+        self.survivors.extend(other.survivors);
+        self
+    }
+
     /// Asserts that at least 95 of 100 were killed; prints the others.
     #[track_caller]
     #[allow(clippy::print_stdout, reason = "the survivors are read by people, with --nocapture")]

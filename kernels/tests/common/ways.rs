@@ -72,3 +72,24 @@ pub(crate) fn same_bits_in_every_way<T: Element>(work: impl Fn(&On) -> Vec<T>) -
 pub(crate) fn same_bits_in_two_ways<T: Element>(work: impl Fn(&On) -> Vec<T>) -> Vec<T> {
     same_bits(&TWO_WAYS, work)
 }
+
+/// The ways to run in, for results of any kind: `Ways::EVERY` for tiles, `Ways::TWO` for larger shapes.
+#[derive(Clone, Copy)]
+pub(crate) struct Ways(fn() -> &'static [(String, On)]);
+
+impl Ways {
+    pub(crate) const EVERY: Ways = Ways(|| &EVERY_WAY);
+    pub(crate) const TWO: Ways = Ways(|| &TWO_WAYS);
+
+    /// Runs `work` in all of them, asserts that its results are equal, and returns them. (Bits that compare equal and are not,
+    /// zeros of two signs, come from no other order of the same sum.)
+    #[track_caller]
+    pub(crate) fn same<R: PartialEq>(self, work: impl Fn(&On) -> R) -> R {
+        let ways = (self.0)();
+        let first = work(&ways[0].1);
+        for (way, on) in &ways[1..] {
+            assert!(first == work(on), "{way}: other results");
+        }
+        first
+    }
+}

@@ -79,3 +79,35 @@ pub(crate) fn normal<T: Float>(device: &Device, len: usize, seed: u64) -> Result
 pub(crate) fn values<T: Float>(buffer: &Buffer<T>, stream: &Stream) -> Result<Vec<f64>, KernelError> {
     Ok(buffer.download(stream)?.into_iter().map(T::to_f64).collect())
 }
+
+/// Arrays on a device and the call that reads and writes them: what most ops need to be a case.
+pub(crate) struct Arrays<T> {
+    /// In the storage type.
+    pub(crate) stored: Vec<Buffer<T>>,
+    /// In f32 whatever the storage.
+    pub(crate) floats: Vec<Buffer<f32>>,
+    /// How many of `stored` and of `floats`, at their ends, the call writes.
+    pub(crate) written: [usize; 2],
+    /// The call.
+    pub(crate) call: Call<T>,
+}
+
+/// A call of an op with its arrays.
+pub(crate) type Call<T> = fn(&Stream, &mut Arrays<T>) -> Result<(), KernelError>;
+
+impl<T: Float> Work for Arrays<T> {
+    fn launch(&mut self, stream: &Stream) -> Result<(), KernelError> {
+        (self.call)(stream, self)
+    }
+
+    fn outputs(&self, stream: &Stream) -> Result<Vec<f64>, KernelError> {
+        let mut all = Vec::new();
+        for buffer in &self.stored[self.stored.len() - self.written[0]..] {
+            all.extend(values(buffer, stream)?);
+        }
+        for buffer in &self.floats[self.floats.len() - self.written[1]..] {
+            all.extend(values(buffer, stream)?);
+        }
+        Ok(all)
+    }
+}

@@ -1,11 +1,13 @@
 //! The cases of every op, one file an op.
 
+mod embedding;
+mod norms;
 mod softmax;
 
 use super::case::{Case, Size};
 
 /// All cases, or those of one op.
 pub(crate) fn cases(size: Size, op: Option<&str>) -> Vec<Case> {
-    let all = [softmax::cases];
+    let all = [embedding::cases, norms::cases, softmax::cases];
     all.into_iter().flat_map(|cases| cases(size)).filter(|case| op.is_none_or(|op| op == case.op)).collect()
 }

@@ -1,0 +1,49 @@
+//! The kernels of the residual sum on the software device: the same bits as the CPU's.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::mutants::try_mutants;
+use common::ways::Ways;
+use common::{On, f64s, normal};
+use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::programs;
+use warpweft_kernels::residual::{self, Shape};
+
+/// With and without a bias, one after the other.
+fn run<T: Float>(on: &On, rows: usize, channels: usize, before: usize) -> Vec<f64> {
+    let shape = Shape { rows, channels };
+    let [x, branch] = [1, 2].map(|seed| on.padded(before, &normal::<T>(rows * channels, seed)));
+    let bias = on.padded(before, &normal::<T>(channels, 3));
+    let mut all = Vec::new();
+    for bias in [None, Some(bias.view())] {
+        let mut out = on.padded_garbage::<T>(before, rows * channels);
+        residual::forward(&on.stream, shape, x.view(), branch.view(), bias, out.view_mut()).unwrap();
+        all.extend(f64s(&out.down(on)));
+    }
+    all
+}
+
+fn check<T: Float>(rows: usize, channels: usize, before: usize, ways: Ways) {
+    assert_eq!(ways.same(|on| run::<T>(on, rows, channels, before)), run::<T>(&On::threads(1), rows, channels, before));
+}
+
+#[test]
+fn the_sum_is_right_in_every_way() {
+    for (rows, channels, before) in [(0, 3, 8), (5, 0, 8), (3, 7, 1), (5, 96, 8)] {
+        check::<f32>(rows, channels, before, Ways::EVERY);
+        check::<bf16>(rows, channels, before, Ways::EVERY);
+        check::<f16>(rows, channels, before, Ways::EVERY);
+    }
+    check::<f32>(3, 5003, 8, Ways::TWO);
+    check::<bf16>(2, 65_537, 8, Ways::TWO);
+}
+
+#[test]
+fn mutants_are_killed() {
+    let program = programs().iter().find(|program| program.op == "residual").unwrap();
+    let sizes = [(6, 100, 0), (5, 37, 1), (2, 1100, 0), (2, 5003, 0)];
+    let all = |on: &On| sizes.map(|(rows, channels, before)| run::<f32>(on, rows, channels, before));
+    let right = all(&On::threads(1));
+    try_mutants(program, "residual_forward_f32", 1, |on| all(on) == right).assert_killed();
+}
