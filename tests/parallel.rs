@@ -96,6 +96,7 @@ fn the_state_is_one_for_every_data_layout_schedule_and_transport() {
         "--pp 2 --schedule gpipe --micro-batch 4",
         "--pp 2 --schedule zb-h2 --micro-batch 2 --transport tcp",
         "--pp 2 --schedule interleaved --micro-batch 2",
+        "--pp 2 --schedule dualpipe --micro-batch 2",
         "--pp 4 --schedule zb-h1 --micro-batch 1",
         "--pp 2 --dp 2 --zero 1 --micro-batch 3",
     ]

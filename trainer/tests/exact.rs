@@ -23,6 +23,22 @@ fn llama() -> Training {
     Training { shape: ModelShape { tied: false, ..ModelShape::llama(2, 16, 4, 2, 8, 19) }, ..gpt2() }
 }
 
+#[test]
+fn two_copies_of_the_model_have_the_state_of_one() {
+    for (training, model) in [(gpt2(), "gpt2"), (llama(), "llama"), (mixture(), "mixture")] {
+        let reference = training.run::<f32>(1).remove(0);
+        for (world, micro_batch) in [(1, 1), (1, 3), (3, 1)] {
+            let (pipeline, sizes) = ((Name::DualPipe, None), Sizes { pp: 2, ..Sizes::ONE });
+            let split = Training { pipeline, sizes, micro_batch, ..training };
+            assert_same(
+                &split.run::<f32>(world),
+                &reference,
+                &format!("{model}, {world} ranks, {micro_batch} at once"),
+            );
+        }
+    }
+}
+
 /// Llama with all that a mixture has.
 fn mixture() -> Training {
     let moe = MoeShape { balance: 0.01, bias_rate: 1e-3, capacity: Some(1.0), ..MoeShape::new(5, 2, 9) };

@@ -68,6 +68,8 @@ pub struct Parameter {
     pub entry: Entry,
     /// How often a backward pass adds to its gradient: twice for an embedding that is the output projection too.
     pub uses: usize,
+    /// Whether two layers use it, wherever they are.
+    pub shared: bool,
     /// The unit it belongs to.
     pub unit: UnitId,
     /// Of its initial values: the number of their random stream, and the place of the first in it.
@@ -185,7 +187,15 @@ impl Table {
             let (offset, held) = (unit.elements, entry.portion.len());
             unit.elements += held;
             unit.parameters.end += 1;
-            self.parameters.push(Parameter { entry, uses: 1, unit: UnitId(index), random, offset, held });
+            self.parameters.push(Parameter {
+                entry,
+                uses: 1,
+                shared: false,
+                unit: UnitId(index),
+                random,
+                offset,
+                held,
+            });
             TensorId(self.parameters.len() - 1)
         })
     }
@@ -193,6 +203,7 @@ impl Table {
     /// Says that one more layer uses a parameter; where `apart`, on another stage, which then holds it too.
     pub(crate) fn use_again(&mut self, id: TensorId, apart: bool, here: bool) {
         let parameter = &mut self.parameters[id.0];
+        parameter.shared = true;
         let unit = &mut self.units[parameter.unit.0];
         if apart {
             parameter.entry.seen_in_part = parameter.entry.seen_in_part.with(Axis::Pp);
@@ -207,6 +218,11 @@ impl Table {
         for parameter in &mut self.parameters {
             parameter.entry.seen_in_part = parameter.entry.seen_in_part.with(Axis::Pp);
         }
+    }
+
+    /// Whether opposite stages hold the same, all of it.
+    pub fn is_there_twice(&self) -> bool {
+        self.parameters.iter().all(Parameter::is_on_opposite_stages)
     }
 
     /// The parameters in order of first use, which is the order of their ids.

@@ -76,6 +76,8 @@ pub(crate) struct SampleSums {
     units: Vec<UnitSums>,
     copies: Arc<Communicator>,
     world: Arc<Communicator>,
+    /// Whether opposite stages hold the same, and each has some of the samples that these data ranks have.
+    doubled: bool,
     /// Units that the layer at work has added to for the sequence at hand.
     pub(crate) touched: Vec<usize>,
 }
@@ -98,13 +100,15 @@ impl SampleSums {
                 return Err(TrainError::NotExact { axis, ranks });
             }
         }
+        let doubled = table.is_there_twice();
         let units = table.units().iter().map(|unit| {
-            let twice = unit.ids().any(|id| table.get(id).uses > 1);
+            // Opposite stages that hold the same have both uses of it, each for some of the samples.
+            let twice = unit.ids().map(|id| table.get(id)).any(|of| of.uses > 1 || doubled && of.shared);
             UnitSums { trees: vec![Tree::new(samples); if twice { 2 } else { 1 }], elements: unit.elements }
         });
         let copies = mesh.groups(Axes::TOKENS)?.first().map(|group| Arc::clone(group));
         let copies = copies.unwrap_or_else(|| Arc::new(Communicator::alone()));
-        Ok(Self { samples, units: units.collect(), copies, world: mesh.world().clone(), touched: Vec::new() })
+        Ok(Self { samples, units: units.collect(), copies, world: mesh.world().clone(), doubled, touched: Vec::new() })
     }
 
     /// Forgets the sums of a step.
@@ -120,11 +124,46 @@ impl SampleSums {
         trees[which].insert((0, sample as usize), values.to_vec(), add);
     }
 
-    /// The sum of a unit over all samples of all ranks, on every rank.
+    /// The sum of a unit over all samples of all ranks, on every rank; `end` are the stages that hold it.
     ///
     /// # Errors
     /// Samples that no rank put in; a failed operation among the ranks.
-    pub(crate) fn sum(&mut self, unit: usize, into: &mut [f32]) -> Result<(), TrainError> {
+    pub(crate) fn sum(&mut self, unit: usize, end: &Communicator, into: &mut [f32]) -> Result<(), TrainError> {
+        if self.doubled {
+            self.merge(unit, end)?;
+        }
+        self.sum_of_data_ranks(unit, into)?;
+        if !self.doubled && end.world() > 1 {
+            // Two summands: no order matters.
+            end.all_reduce(into, Op::Sum)?;
+        }
+        Ok(())
+    }
+
+    /// Gives opposite stages the samples that the other one has.
+    fn merge(&mut self, unit: usize, ends: &Communicator) -> Result<(), TrainError> {
+        let (world, elements) = (ends.world(), self.units[unit].elements);
+        for tree in &mut self.units[unit].trees {
+            let mut counts = vec![0u64; world];
+            ends.all_gather(&[tree.nodes.len() as u64][..], &mut counts[..])?;
+            let of = |each: usize| counts.iter().map(|count| *count as usize * each).collect::<Vec<_>>();
+            let (places_of, values_of) = (of(2), of(elements));
+            let mine: Vec<u64> = tree.nodes.keys().flat_map(|(level, at)| [u64::from(*level), *at as u64]).collect();
+            let (mut places, mut values) = (vec![0u64; places_of.iter().sum()], vec![0.0; values_of.iter().sum()]);
+            ends.all_gather_v(&mine[..], &mut places[..], &places_of)?;
+            let mine: Vec<f32> = tree.nodes.values().flatten().copied().collect();
+            ends.all_gather_v(&mine[..], &mut values[..], &values_of)?;
+            let mut whole = Tree::new(tree.samples);
+            for (place, values) in places.chunks_exact(2).zip(values.chunks_exact(elements.max(1))) {
+                whole.insert((place[0] as u32, place[1] as usize), values.to_vec(), add);
+            }
+            *tree = whole;
+        }
+        Ok(())
+    }
+
+    /// The same over the ranks that have other samples.
+    fn sum_of_data_ranks(&mut self, unit: usize, into: &mut [f32]) -> Result<(), TrainError> {
         let (samples, elements) = (self.samples, self.units[unit].elements);
         let world = self.copies.world();
         let counts: Vec<usize> = (0..world).map(|rank| share(elements, world, rank).len()).collect();

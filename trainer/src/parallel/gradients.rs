@@ -299,12 +299,8 @@ impl Gradients {
             self.settle(index)?;
             let Some(unit) = &mut self.units[index] else { continue };
             if let Some(exact) = &mut self.exact {
-                exact.sum(index, unit.here_mut(index)?.as_view_mut().host()?)?;
                 let end = unit.shards.end.clone();
-                if end.world() > 1 {
-                    // Two summands: no order matters.
-                    end.all_reduce(unit.here_mut(index)?, Op::Sum)?;
-                }
+                exact.sum(index, &end, unit.here_mut(index)?.as_view_mut().host()?)?;
                 unit.summed = true;
                 continue;
             }
