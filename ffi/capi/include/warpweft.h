@@ -2,16 +2,24 @@
  * Warpweft: collective communication and kernels for training, for C and whatever can call C.
  *
  * Errors.  Every function that can fail returns a status: WW_OK, or what went wrong. ww_last_error() then gives one
- *   sentence for the calling thread: which argument or which rank, what was expected, what to do. A null pointer or a
- *   wrong argument is an error and nothing is written; nothing here ends the process, and no exception crosses.
+ *   sentence for the calling thread: which argument or which rank, what was given, what is allowed, what to do. A null pointer or
+ *   a wrong argument is an error, no kernel is launched and nothing is written; nothing here ends the process, and no exception
+ *   crosses.
  * Threads. Different handles may be used from different threads at once. A ww_device may be used from many threads at once.
  *   Calls on one ww_comm run one after the other; all ranks must make the same calls in the same order. A handle must not be
  *   in use when it is closed or destroyed.
- * Memory.  Pointers are host memory of the caller, aligned to their element type and, for arguments that are written, not
- *   overlapping any other argument except where in-place use is described. Counts are elements, never bytes.
- *   A pointer of which no element is used may be null.
- * Letters. B batch, T tokens of a sequence, H query heads, G key/value heads, D head size, C channels.
- *   Arrays are row-major: [B, T, H, D] has D contiguous.
+ * Memory.  Arrays of a kernel are in the memory of its stream's device: the caller's own host memory on "cpu", device
+ *   addresses elsewhere (from ww_buffer_data, cudaMalloc, a tensor of another library). Arrays of a collective are host
+ *   memory. They are aligned to their element type, no more, and those that are written overlap no other argument except
+ *   where in-place use is described. Counts are elements, never bytes. A pointer of which no element is used may be null.
+ *   Pointers to structs, lists, and single results are always host memory, used during the call only.
+ * Order.   Work on a stream runs in the order given. On "cpu" it is done when the call returns; elsewhere the call returns at
+ *   once, and arrays must stay until it is done (ww_stream_synchronize). What goes wrong while a kernel runs is the error
+ *   of the next ww_stream_synchronize or copy to the host.
+ * Structs  of settings begin with `size`: set it to sizeof the struct, and every field that you do not use to 0, which is its
+ *   default ( = {.size = sizeof options, .causal = 1}). Later versions may add fields at the end.
+ * Letters. B batch, T tokens of a sequence, H query heads, G key/value heads, D head size, C channels, V vocabulary, E experts,
+ *   K experts of a token. Arrays are row-major: [B, T, H, D] has D contiguous.
  */
 #ifndef WARPWEFT_H
 #define WARPWEFT_H
@@ -35,6 +43,8 @@ typedef int32_t ww_status;
 #define WW_MISMATCH 7         /* the ranks made different calls */
 #define WW_SYSTEM 8           /* the operating system refused something */
 #define WW_INTERNAL 9         /* a defect of this library, caught at its boundary: please report it */
+#define WW_KERNEL_FAILED 10   /* a kernel failed on its device, or a check reported it; the message is the report */
+#define WW_BAD_DATA 11        /* a kernel found data that is not allowed; the message names the argument and the row */
 
 /* Element types. */
 typedef int32_t ww_dtype;
@@ -70,11 +80,75 @@ const char *ww_last_error(void);
 
 typedef struct ww_device ww_device;
 
-/* Opens a device by name: "cpu", or "cpu:4" for four threads. WW_NO_DEVICE where there is no such device. */
+/* Opens a device by name. WW_NO_DEVICE where there is no such device; the message says what was looked for.
+ *   "cpu", "cpu:4"        the processors of the host, with four threads
+ *   "cuda", "cuda:1"      a GPU of NVIDIA, compute capability 8.0 or later; its driver is opened at run time
+ *   "software"            a GPU in software, which runs the same kernels on the CPU and checks them; "software?check=all" with
+ *                         every check: an access outside its memory is the error of the next synchronisation, not a crash */
 ww_status ww_device_open(const char *name, ww_device **device);
 
-/* Closes it. Null is allowed and does nothing. */
+/* Closes it; streams and buffers made of it keep it until they are gone. Null is allowed and does nothing. */
 ww_status ww_device_close(ww_device *device);
+
+/* ---- Streams ---------------------------------------------------------------------------------------------------- */
+
+typedef struct ww_stream ww_stream;
+
+/* A new stream, not ordered with any other. */
+ww_status ww_stream_create(const ww_device *device, ww_stream **stream);
+
+/* A stream that another runtime made on this GPU (cudaStream_t or CUstream; null is the default stream), so that kernels take
+ * their place in its order. It must be a stream of the device's primary context, which the CUDA runtime uses, and outlive the
+ * handle; ww_stream_destroy leaves it as it is. WW_INVALID_ARGUMENT on "cpu" and "software". */
+ww_status ww_stream_from_cuda(const ww_device *device, void *cuda_stream, ww_stream **stream);
+
+/* Returns when all work given to it is done, or with the first error of that work: WW_KERNEL_FAILED for a kernel that failed
+ * or that a check of a software device reports, WW_BAD_DATA for data that only the device sees (a target outside the vocabulary):
+ * the message names the op, the argument and the row, and nothing that depends on it was written. */
+ww_status ww_stream_synchronize(const ww_stream *stream);
+
+/* Frees the handle; work given to it still runs. Null is allowed and does nothing. */
+ww_status ww_stream_destroy(ww_stream *stream);
+
+/* ---- Buffers ---------------------------------------------------------------------------------------------------- */
+
+typedef struct ww_buffer ww_buffer;
+
+/* Memory of the device for `count` elements, aligned to at least 64 bytes. No element has a value yet. */
+ww_status ww_buffer_create(const ww_device *device, ww_dtype dtype, size_t count, ww_buffer **buffer);
+
+/* Frees it; synchronise the streams that use it before. Null is allowed and does nothing. */
+ww_status ww_buffer_destroy(ww_buffer *buffer);
+
+/* The address of its first element: an argument of kernels on this device, and on "cpu" an ordinary pointer. */
+ww_status ww_buffer_data(const ww_buffer *buffer, void **data);
+
+/* Copies `count` elements between the host and the buffer's elements from `first` on, in the order of the stream. From the host:
+ * the host's array may be used again when it returns. To the host: waits for the stream, as ww_stream_synchronize does. */
+ww_status ww_buffer_copy_from_host(const ww_stream *stream, ww_buffer *buffer, size_t first, const void *host, size_t count);
+ww_status ww_buffer_copy_to_host(const ww_stream *stream, const ww_buffer *buffer, size_t first, void *host, size_t count);
+
+/* ---- DLPack -------------------------------------------------------------------------------------------------------
+ * Tensors of other libraries, as <dlpack/dlpack.h> version 1 declares them; include that to look into them. */
+
+struct DLManagedTensorVersioned;
+struct DLManagedTensor;
+
+/* The address of a tensor's first element, if it is what an argument must be: in the memory of the stream's device, of that
+ * dtype and shape, row-major without gaps, and not read only where it is `written`. `argument` is the name that the message
+ * begins with. The tensor stays the caller's, who calls its deleter after the work that uses it.
+ * Memory: kDLCPU and kDLCUDAHost on "cpu", kDLCUDA of that number and kDLCUDAManaged on "cuda", kDLExtDev on "software". */
+ww_status ww_from_dlpack(const ww_stream *stream, const char *argument, const struct DLManagedTensorVersioned *tensor,
+                         ww_dtype dtype, int32_t ndim, const int64_t *shape, int32_t written, void **data);
+ww_status ww_from_dlpack_unversioned(const ww_stream *stream, const char *argument, const struct DLManagedTensor *tensor,
+                                     ww_dtype dtype, int32_t ndim, const int64_t *shape, void **data);
+
+/* A buffer as a tensor of that shape, whose product is its count. The tensor's deleter, which the consumer calls, lets go of it:
+ * the memory lives until it and ww_buffer_destroy have both been called. */
+ww_status ww_buffer_to_dlpack(const ww_buffer *buffer, int32_t ndim, const int64_t *shape,
+                              struct DLManagedTensorVersioned **tensor);
+ww_status ww_buffer_to_dlpack_unversioned(const ww_buffer *buffer, int32_t ndim, const int64_t *shape,
+                                          struct DLManagedTensor **tensor);
 
 /* ---- Communicators ---------------------------------------------------------------------------------------------- */
 
@@ -143,93 +217,10 @@ ww_status ww_recv(const ww_comm *comm, void *buffer, size_t count, ww_dtype dtyp
 ww_status ww_sendrecv(const ww_comm *comm, const void *send, size_t send_count, size_t to, void *recv, size_t recv_count,
                       size_t from, ww_dtype dtype);
 
-/* ---- Kernels ------------------------------------------------------------------------------------------------------
- * dtype is WW_F32, WW_BF16 or WW_F16: the type of every `void *`. Sums are f32. Results do not depend on the number of
- * threads. Gradients of weights are float whatever dtype is, and are ADDED to what is there; other outputs are overwritten. */
-
-/* y = activation(x w^T + bias) + residual. */
-typedef int32_t ww_activation;
-#define WW_NONE 0
-#define WW_GELU_TANH 1
-#define WW_GELU_ERF 2
-#define WW_SWIGLU 3 /* w is [2F, K]: F rows of the gate, then F of up; n = 2F and y is [M, F] = silu(gate) * up */
-
-typedef struct ww_matmul_epilogue {
-  const void *bias;         /* [N], or null */
-  ww_activation activation;
-  void *pre;                /* [M, N]: keeps the activation's argument for the backward pass; or null */
-  const void *residual;     /* the shape of y, or null */
-} ww_matmul_epilogue;
-
-/* x [M, K], w [N, K] as in PyTorch's nn.Linear, y [M, N] or with WW_SWIGLU [M, N/2]. A null epilogue does nothing to x w^T. */
-ww_status ww_matmul_forward(const ww_device *device, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
-                            const void *w, const ww_matmul_epilogue *epilogue, void *y);
-
-/* dx [M, K] = dy [M, N] w [N, K]. */
-ww_status ww_matmul_backward_input(const ww_device *device, size_t m, size_t n, size_t k, ww_dtype dtype, const void *dy,
-                                   const void *w, void *dx);
-
-/* dw [N, K] += dy^T x. */
-ww_status ww_matmul_backward_weight(const ww_device *device, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
-                                    const void *dy, float *dw);
-
-/* db [N] += the sum of the M rows of dy [M, N]. */
-ww_status ww_matmul_backward_bias(const ww_device *device, size_t m, size_t n, ww_dtype dtype, const void *dy, float *db);
-
-/* dpre [M, N] = the gradient through the activation at pre [M, N]; dy has the shape of y. */
-ww_status ww_matmul_backward_activation(const ww_device *device, size_t m, size_t n, ww_activation activation,
-                                        ww_dtype dtype, const void *pre, const void *dy, void *dpre);
-
-/* Attention: out = softmax(scale q k^T) v, head by head; query head h uses key head h * G / H.
- *
- * Causal is aligned at the BOTTOM RIGHT: query i sees key j where j <= i + keys - queries, so that the last query sees every key.
- * (PyTorch's scaled_dot_product_attention with is_causal aligns at the top left; the two agree where queries == keys.)
- * A query that sees no key has output 0, log-sum-exp -infinity and zero gradients. No array of queries x keys exists. */
-typedef struct ww_attention_shape {
-  size_t batch;     /* B */
-  size_t queries;   /* tokens of q */
-  size_t keys;      /* tokens of k and v */
-  size_t heads;     /* H, a multiple of kv_heads */
-  size_t kv_heads;  /* G */
-  size_t head_size; /* D */
-} ww_attention_shape;
-
-typedef struct ww_attention_options {
-  int32_t causal; /* not 0: causal */
-  float scale;    /* factor of q k^T; 0 means 1 / sqrt(D) */
-} ww_attention_options;
-
-/* q and out [B, queries, H, D], k and v [B, keys, G, D], lse [B, H, queries]: the log of the sum of the exponentials, which the
- * backward pass needs. Null options: not causal, scale 1 / sqrt(D). */
-ww_status ww_attention_forward(const ww_device *device, const ww_attention_shape *shape,
-                               const ww_attention_options *options, ww_dtype dtype, const void *q, const void *k,
-                               const void *v, void *out, float *lse);
-
-/* dq, dk and dv have the shapes of q, k and v and are overwritten; out and lse come from the forward pass. */
-ww_status ww_attention_backward(const ww_device *device, const ww_attention_shape *shape,
-                                const ww_attention_options *options, ww_dtype dtype, const void *q, const void *k,
-                                const void *v, const void *out, const float *lse, const void *dout, void *dq, void *dk,
-                                void *dv);
-
-/* LayerNorm over the C channels of each row: y = (x - mean) rstd w + b; x and y [rows, C], w and b [C], mean and rstd [rows]. */
-ww_status ww_layernorm_forward(const ww_device *device, size_t rows, size_t channels, float eps, ww_dtype dtype,
-                               const void *x, const void *w, const void *b, void *y, float *mean, float *rstd);
-
-/* dx [rows, C] is overwritten; dw and db [C] are added to. */
-ww_status ww_layernorm_backward(const ww_device *device, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
-                                const void *x, const void *w, const float *mean, const float *rstd, void *dx, float *dw,
-                                float *db);
-
-/* RMSNorm over the C channels of each row: y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps). */
-ww_status ww_rmsnorm_forward(const ww_device *device, size_t rows, size_t channels, float eps, ww_dtype dtype,
-                             const void *x, const void *w, void *y, float *rstd);
-
-/* dx [rows, C] is overwritten; dw [C] is added to. */
-ww_status ww_rmsnorm_backward(const ww_device *device, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
-                              const void *x, const void *w, const float *rstd, void *dx, float *dw);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include "warpweft_kernels.h"
 
 #endif

@@ -1,11 +1,12 @@
-//! Attention on host memory.
+//! Attention.
 
-use warpweft_device::{Device, View, ViewMut};
-use warpweft_kernels::attention::{self, Options};
+use warpweft_device::{Float, Stream, View};
+use warpweft_kernels::attention::{self, Dropout, Extra, Heads, Options, Saved, Starts, Window};
 
-use crate::element::{count, with_float};
+use crate::arguments::Arguments;
+use crate::element::with_float;
 use crate::fault::{Fault, guard};
-use crate::pointer::{Input, Output, Ref, disjoint};
+use crate::pointer::{Input, Output, Ref, Settings, Versioned};
 
 /// `ww_attention_shape`.
 #[repr(C)]
@@ -19,28 +20,31 @@ pub struct Shape {
 }
 
 /// `ww_attention_options`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct AttentionOptions {
+    size: usize,
     causal: i32,
     scale: f32,
+    softcap: f32,
+    window: i32,
+    window_left: i64,
+    window_right: i64,
+    dropout: f32,
+    first_sequence: u32,
+    seed: u64,
+    first_head: u32,
+    alibi_slopes: Input,
+    query_starts: Input,
+    key_starts: Input,
+    all_queries: usize,
+    all_keys: usize,
 }
 
-/// Elements of each argument.
-struct Lengths {
-    q: usize,
-    kv: usize,
-    lse: usize,
-}
+// SAFETY: numbers, and pointers, which may be null.
+unsafe impl Versioned for AttentionOptions {}
 
 impl Shape {
-    fn lengths(&self) -> Result<Lengths, Fault> {
-        Ok(Lengths {
-            q: count("q", &[self.batch, self.queries, self.heads, self.head_size])?,
-            kv: count("k", &[self.batch, self.keys, self.kv_heads, self.head_size])?,
-            lse: count("lse", &[self.batch, self.heads, self.queries])?,
-        })
-    }
-
     fn native(&self) -> attention::Shape {
         attention::Shape {
             batch: self.batch,
@@ -53,47 +57,126 @@ impl Shape {
     }
 }
 
-fn native(options: Option<&AttentionOptions>) -> Options {
-    options.map_or_else(Options::default, |options| Options {
-        causal: options.causal != 0,
-        scale: (options.scale != 0.0).then_some(options.scale),
-        ..Options::FULL
-    })
+/// Sizes of the arrays: sequences side by side, or one behind the other.
+struct Sizes {
+    q: [usize; 4],
+    kv: [usize; 4],
+    lse: [usize; 3],
+}
+
+impl AttentionOptions {
+    fn native(&self) -> Result<Options, Fault> {
+        let end = |argument, given: i64| match usize::try_from(given) {
+            Ok(end) => Ok(Some(end)),
+            Err(_) if given == -1 => Ok(None),
+            Err(_) => Err(Fault::Value { argument, given, allowed: "-1 (no limit), or 0 and more" }),
+        };
+        let window = match self.window {
+            0 => Window::default(),
+            _ => Window { left: end("window_left", self.window_left)?, right: end("window_right", self.window_right)? },
+        };
+        Ok(Options {
+            causal: self.causal != 0,
+            scale: (self.scale != 0.0).then_some(self.scale),
+            window,
+            softcap: (self.softcap != 0.0).then_some(self.softcap),
+            dropout: (self.dropout != 0.0).then_some(Dropout {
+                probability: self.dropout,
+                seed: self.seed,
+                first_sequence: self.first_sequence,
+                first_head: self.first_head,
+            }),
+        })
+    }
+
+    /// Whether sequences lie one behind the other.
+    fn has_starts(&self) -> bool {
+        self.query_starts.is_given() || self.key_starts.is_given()
+    }
+
+    fn sizes(&self, shape: &Shape) -> Sizes {
+        let Shape { batch, queries, keys, heads, kv_heads, head_size } = *shape;
+        if self.has_starts() {
+            let (queries, keys) = (self.all_queries, self.all_keys);
+            return Sizes {
+                q: [1, queries, heads, head_size],
+                kv: [1, keys, kv_heads, head_size],
+                lse: [1, heads, queries],
+            };
+        }
+        Sizes {
+            q: [batch, queries, heads, head_size],
+            kv: [batch, keys, kv_heads, head_size],
+            lse: [batch, heads, queries],
+        }
+    }
+
+    /// The arrays among the options.
+    fn extra<'a>(&self, args: &mut Arguments<'a, Stream>, shape: &Shape) -> Result<Extra<'a>, Fault> {
+        let slopes = args.read_if_given::<f32>("alibi_slopes", self.alibi_slopes, &[shape.heads])?;
+        if !self.has_starts() {
+            return Ok(Extra { slopes, starts: None });
+        }
+        let count = [shape.batch.saturating_add(1)];
+        let queries = args.read::<u32>("query_starts", self.query_starts, &count)?;
+        let keys = args.read::<u32>("key_starts", self.key_starts, &count)?;
+        Ok(Extra { slopes, starts: Some(Starts { queries, keys }) })
+    }
+
+    /// The options of packed rows, which have no arrays.
+    fn of_packed(&self) -> Result<Options, Fault> {
+        let given = [
+            ("alibi_slopes", self.alibi_slopes.is_given()),
+            ("query_starts", self.query_starts.is_given()),
+            ("key_starts", self.key_starts.is_given()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((argument, _)) => Err(Fault::Excluded { argument, by: "packed rows; give q, k and v apart" }),
+            None => self.native(),
+        }
+    }
+}
+
+impl Shape {
+    /// Rows that hold the heads of q, then of k, then of v; then out, then the log-sum-exp.
+    fn packed(&self) -> ([usize; 4], [usize; 4], [usize; 3]) {
+        let Shape { batch, queries, heads, kv_heads, head_size, .. } = *self;
+        let all = kv_heads.saturating_mul(2).saturating_add(heads);
+        ([batch, queries, all, head_size], [batch, queries, heads, head_size], [batch, heads, queries])
+    }
+}
+
+/// q, k and v as they are.
+fn whole<'a, T: Float>(shape: &Shape, q: View<'a, T>, k: View<'a, T>, v: View<'a, T>) -> [Heads<'a, T>; 3] {
+    let kv = |rows| Heads::whole(rows, shape.kv_heads, shape.head_size);
+    [Heads::whole(q, shape.heads, shape.head_size), kv(k), kv(v)]
 }
 
 /// Forward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_attention_forward(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     shape: Ref<Shape>,
-    options: Ref<AttentionOptions>,
+    options: Settings<AttentionOptions>,
     dtype: i32,
     q: Input,
     k: Input,
     v: Input,
-    mut out: Output,
-    mut lse: Output,
+    out: Output,
+    lse: Output,
 ) -> i32 {
     guard("ww_attention_forward", || {
-        let device = device.get("device")?;
-        let shape = shape.get("shape")?;
-        let options = native(options.optional("options")?);
-        let Lengths { q: q_len, kv, lse: rows } = shape.lengths()?;
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        let (options, sizes) = (given.native()?, given.sizes(shape));
         with_float!(dtype, T => {
-            disjoint(
-                &[out.extent::<T>("out", q_len)?, lse.extent::<f32>("lse", rows)?],
-                &[q.extent::<T>("q", q_len)?, k.extent::<T>("k", kv)?, v.extent::<T>("v", kv)?],
-            )?;
-            Ok(attention::forward(
-                &device.stream(),
-                shape.native(),
-                options,
-                View::from_host(device, q.slice::<T>("q", q_len)?)?,
-                View::from_host(device, k.slice::<T>("k", kv)?)?,
-                View::from_host(device, v.slice::<T>("v", kv)?)?,
-                ViewMut::from_host(device, out.slice::<T>("out", q_len)?)?,
-                ViewMut::from_host(device, lse.slice::<f32>("lse", rows)?)?,
-            )?)
+            let q = args.read::<T>("q", q, &sizes.q)?;
+            let k = args.read::<T>("k", k, &sizes.kv)?;
+            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let extra = given.extra(&mut args, shape)?;
+            let out = args.write::<T>("out", out, &sizes.q)?;
+            let lse = args.write::<f32>("lse", lse, &sizes.lse)?;
+            Ok(attention::forward_with(args.handle, shape.native(), options, extra, whole(shape, q, k, v), out, lse)?)
         })
     })
 }
@@ -101,9 +184,9 @@ pub extern "C" fn ww_attention_forward(
 /// Backward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_attention_backward(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     shape: Ref<Shape>,
-    options: Ref<AttentionOptions>,
+    options: Settings<AttentionOptions>,
     dtype: i32,
     q: Input,
     k: Input,
@@ -111,41 +194,79 @@ pub extern "C" fn ww_attention_backward(
     out: Input,
     lse: Input,
     dout: Input,
-    mut dq: Output,
-    mut dk: Output,
-    mut dv: Output,
+    dq: Output,
+    dk: Output,
+    dv: Output,
 ) -> i32 {
     guard("ww_attention_backward", || {
-        let device = device.get("device")?;
-        let shape = shape.get("shape")?;
-        let options = native(options.optional("options")?);
-        let Lengths { q: q_len, kv, lse: rows } = shape.lengths()?;
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        let (options, sizes) = (given.native()?, given.sizes(shape));
         with_float!(dtype, T => {
-            disjoint(
-                &[dq.extent::<T>("dq", q_len)?, dk.extent::<T>("dk", kv)?, dv.extent::<T>("dv", kv)?],
-                &[
-                    q.extent::<T>("q", q_len)?,
-                    k.extent::<T>("k", kv)?,
-                    v.extent::<T>("v", kv)?,
-                    out.extent::<T>("out", q_len)?,
-                    lse.extent::<f32>("lse", rows)?,
-                    dout.extent::<T>("dout", q_len)?,
-                ],
-            )?;
-            Ok(attention::backward(
-                &device.stream(),
-                shape.native(),
-                options,
-                View::from_host(device, q.slice::<T>("q", q_len)?)?,
-                View::from_host(device, k.slice::<T>("k", kv)?)?,
-                View::from_host(device, v.slice::<T>("v", kv)?)?,
-                View::from_host(device, out.slice::<T>("out", q_len)?)?,
-                View::from_host(device, lse.slice::<f32>("lse", rows)?)?,
-                View::from_host(device, dout.slice::<T>("dout", q_len)?)?,
-                ViewMut::from_host(device, dq.slice::<T>("dq", q_len)?)?,
-                ViewMut::from_host(device, dk.slice::<T>("dk", kv)?)?,
-                ViewMut::from_host(device, dv.slice::<T>("dv", kv)?)?,
-            )?)
+            let q = args.read::<T>("q", q, &sizes.q)?;
+            let k = args.read::<T>("k", k, &sizes.kv)?;
+            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let out = args.read::<T>("out", out, &sizes.q)?;
+            let lse = args.read::<f32>("lse", lse, &sizes.lse)?;
+            let dout = args.read::<T>("dout", dout, &sizes.q)?;
+            let extra = given.extra(&mut args, shape)?;
+            let dq = args.write::<T>("dq", dq, &sizes.q)?;
+            let dk = args.write::<T>("dk", dk, &sizes.kv)?;
+            let dv = args.write::<T>("dv", dv, &sizes.kv)?;
+            let (inputs, saved) = (whole(shape, q, k, v), Saved { out, lse, dout });
+            Ok(attention::backward_with(args.handle, shape.native(), options, extra, inputs, saved, [dq, dk, dv])?)
+        })
+    })
+}
+
+/// Forward on packed rows.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_attention_forward_packed(
+    stream: Ref<Stream>,
+    shape: Ref<Shape>,
+    options: Settings<AttentionOptions>,
+    dtype: i32,
+    qkv: Input,
+    out: Output,
+    lse: Output,
+) -> i32 {
+    guard("ww_attention_forward_packed", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, options) = (shape.get("shape")?, options.get("options")?.of_packed()?);
+        let (packed, q, rows) = shape.packed();
+        with_float!(dtype, T => {
+            let qkv = args.read::<T>("qkv", qkv, &packed)?;
+            let out = args.write::<T>("out", out, &q)?;
+            let lse = args.write::<f32>("lse", lse, &rows)?;
+            Ok(attention::forward_packed(args.handle, shape.native(), options, qkv, out, lse)?)
+        })
+    })
+}
+
+/// Backward on packed rows.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_attention_backward_packed(
+    stream: Ref<Stream>,
+    shape: Ref<Shape>,
+    options: Settings<AttentionOptions>,
+    dtype: i32,
+    qkv: Input,
+    out: Input,
+    lse: Input,
+    dout: Input,
+    dqkv: Output,
+) -> i32 {
+    guard("ww_attention_backward_packed", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, options) = (shape.get("shape")?, options.get("options")?.of_packed()?);
+        let (packed, q, rows) = shape.packed();
+        with_float!(dtype, T => {
+            let qkv = args.read::<T>("qkv", qkv, &packed)?;
+            let out = args.read::<T>("out", out, &q)?;
+            let lse = args.read::<f32>("lse", lse, &rows)?;
+            let dout = args.read::<T>("dout", dout, &q)?;
+            let dqkv = args.write::<T>("dqkv", dqkv, &packed)?;
+            Ok(attention::backward_packed(args.handle, shape.native(), options, qkv, out, lse, dout, dqkv)?)
         })
     })
 }

@@ -2,31 +2,37 @@
 
 use warpweft_comm::Communicator;
 
+use crate::arguments::Arguments;
 use crate::communicator::for_all;
 use crate::element::{op as reduction, with_element};
 use crate::fault::{Fault, guard};
-use crate::pointer::{Input, Output, Ref, disjoint};
+use crate::pointer::{Input, Output, Ref};
+
+/// Bytes before this rank's part of an array; a number too large for an array is refused when that is looked at.
+fn before<T>(comm: &Communicator, count: usize) -> usize {
+    comm.rank().wrapping_mul(count).wrapping_mul(size_of::<T>())
+}
 
 /// Reduction, in place where `send` is `recv`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_all_reduce(
     comm: Ref<Communicator>,
     send: Input,
-    mut recv: Output,
+    recv: Output,
     count: usize,
     dtype: i32,
     op: i32,
 ) -> i32 {
     guard("ww_all_reduce", || {
-        let comm = comm.get("comm")?;
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
         let op = reduction(op)?;
         with_element!(dtype, T => {
             if send.address() == recv.address() {
-                comm.all_reduce(recv.slice::<T>("recv", count)?, op)?;
+                comm.all_reduce(args.slice_mut::<T>("recv", recv, count)?, op)?;
                 return Ok(());
             }
-            disjoint(&[recv.extent::<T>("recv", count)?], &[send.extent::<T>("send", count)?])?;
-            comm.all_reduce_into(send.slice::<T>("send", count)?, recv.slice::<T>("recv", count)?, op)?;
+            comm.all_reduce_into(args.slice::<T>("send", send, count)?, args.slice_mut::<T>("recv", recv, count)?, op)?;
             Ok(())
         })
     })
@@ -34,25 +40,17 @@ pub extern "C" fn ww_all_reduce(
 
 /// Everyone's elements, in place where `send` is this rank's part of `recv`.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_all_gather(
-    comm: Ref<Communicator>,
-    send: Input,
-    mut recv: Output,
-    count: usize,
-    dtype: i32,
-) -> i32 {
+pub extern "C" fn ww_all_gather(comm: Ref<Communicator>, send: Input, recv: Output, count: usize, dtype: i32) -> i32 {
     guard("ww_all_gather", || {
-        let comm = comm.get("comm")?;
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
         let total = for_all(comm, "recv", count)?;
         with_element!(dtype, T => {
-            let (_, extent) = recv.extent::<T>("recv", total)?;
-            let own = extent.as_ref().map(|extent| extent.start + comm.rank() * count * size_of::<T>());
-            if own == Some(send.address()) {
-                comm.all_gather_in_place(recv.slice::<T>("recv", total)?)?;
+            if send.address() == recv.address().wrapping_add(before::<T>(comm, count)) {
+                comm.all_gather_in_place(args.slice_mut::<T>("recv", recv, total)?)?;
                 return Ok(());
             }
-            disjoint(&[("recv", extent)], &[send.extent::<T>("send", count)?])?;
-            comm.all_gather(send.slice::<T>("send", count)?, recv.slice::<T>("recv", total)?)?;
+            comm.all_gather(args.slice::<T>("send", send, count)?, args.slice_mut::<T>("recv", recv, total)?)?;
             Ok(())
         })
     })
@@ -63,26 +61,24 @@ pub extern "C" fn ww_all_gather(
 pub extern "C" fn ww_reduce_scatter(
     comm: Ref<Communicator>,
     send: Input,
-    mut recv: Output,
+    recv: Output,
     count: usize,
     dtype: i32,
     op: i32,
 ) -> i32 {
     guard("ww_reduce_scatter", || {
-        let comm = comm.get("comm")?;
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
         let op = reduction(op)?;
         let total = for_all(comm, "send", count)?;
         with_element!(dtype, T => {
-            let (_, extent) = send.extent::<T>("send", total)?;
-            let own = extent.as_ref().map(|extent| extent.start + comm.rank() * count * size_of::<T>());
-            if own == Some(recv.address()) {
+            if recv.address() == send.address().wrapping_add(before::<T>(comm, count)) {
                 // The caller gives both pointers into one array of `total` elements that it lets us write.
-                let mut whole = recv.back(comm.rank() * count * size_of::<T>());
-                comm.reduce_scatter_in_place(whole.slice::<T>("send", total)?, op)?;
+                let whole = recv.back(before::<T>(comm, count));
+                comm.reduce_scatter_in_place(args.slice_mut::<T>("send", whole, total)?, op)?;
                 return Ok(());
             }
-            disjoint(&[recv.extent::<T>("recv", count)?], &[("send", extent)])?;
-            comm.reduce_scatter(send.slice::<T>("send", total)?, recv.slice::<T>("recv", count)?, op)?;
+            comm.reduce_scatter(args.slice::<T>("send", send, total)?, args.slice_mut::<T>("recv", recv, count)?, op)?;
             Ok(())
         })
     })
@@ -90,34 +86,23 @@ pub extern "C" fn ww_reduce_scatter(
 
 /// The root's elements.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_broadcast(
-    comm: Ref<Communicator>,
-    mut buffer: Output,
-    count: usize,
-    dtype: i32,
-    root: usize,
-) -> i32 {
+pub extern "C" fn ww_broadcast(comm: Ref<Communicator>, buffer: Output, count: usize, dtype: i32, root: usize) -> i32 {
     guard("ww_broadcast", || {
-        let comm = comm.get("comm")?;
-        with_element!(dtype, T => Ok(comm.broadcast(buffer.slice::<T>("buffer", count)?, root)?))
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
+        with_element!(dtype, T => Ok(comm.broadcast(args.slice_mut::<T>("buffer", buffer, count)?, root)?))
     })
 }
 
 /// A block for each rank.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_all_to_all(
-    comm: Ref<Communicator>,
-    send: Input,
-    mut recv: Output,
-    count: usize,
-    dtype: i32,
-) -> i32 {
+pub extern "C" fn ww_all_to_all(comm: Ref<Communicator>, send: Input, recv: Output, count: usize, dtype: i32) -> i32 {
     guard("ww_all_to_all", || {
-        let comm = comm.get("comm")?;
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
         let total = for_all(comm, "send", count)?;
         with_element!(dtype, T => {
-            disjoint(&[recv.extent::<T>("recv", total)?], &[send.extent::<T>("send", total)?])?;
-            comm.all_to_all(send.slice::<T>("send", total)?, recv.slice::<T>("recv", total)?)?;
+            comm.all_to_all(args.slice::<T>("send", send, total)?, args.slice_mut::<T>("recv", recv, total)?)?;
             Ok(())
         })
     })
@@ -133,17 +118,19 @@ pub extern "C" fn ww_barrier(comm: Ref<Communicator>) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_send(comm: Ref<Communicator>, buffer: Input, count: usize, dtype: i32, peer: usize) -> i32 {
     guard("ww_send", || {
-        let comm = comm.get("comm")?;
-        with_element!(dtype, T => Ok(comm.send(buffer.slice::<T>("buffer", count)?, peer)?))
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
+        with_element!(dtype, T => Ok(comm.send(args.slice::<T>("buffer", buffer, count)?, peer)?))
     })
 }
 
 /// From one rank.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_recv(comm: Ref<Communicator>, mut buffer: Output, count: usize, dtype: i32, peer: usize) -> i32 {
+pub extern "C" fn ww_recv(comm: Ref<Communicator>, buffer: Output, count: usize, dtype: i32, peer: usize) -> i32 {
     guard("ww_recv", || {
-        let comm = comm.get("comm")?;
-        with_element!(dtype, T => Ok(comm.recv(buffer.slice::<T>("buffer", count)?, peer)?))
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
+        with_element!(dtype, T => Ok(comm.recv(args.slice_mut::<T>("buffer", buffer, count)?, peer)?))
     })
 }
 
@@ -154,17 +141,17 @@ pub extern "C" fn ww_sendrecv(
     send: Input,
     send_count: usize,
     to: usize,
-    mut recv: Output,
+    recv: Output,
     recv_count: usize,
     from: usize,
     dtype: i32,
 ) -> i32 {
     guard("ww_sendrecv", || {
-        let comm = comm.get("comm")?;
+        let mut args = Arguments::of("comm", &comm)?;
+        let comm = args.handle;
         with_element!(dtype, T => {
-            disjoint(&[recv.extent::<T>("recv", recv_count)?], &[send.extent::<T>("send", send_count)?])?;
-            let given = send.slice::<T>("send", send_count)?;
-            comm.sendrecv(given, to, recv.slice::<T>("recv", recv_count)?, from)?;
+            let given = args.slice::<T>("send", send, send_count)?;
+            comm.sendrecv(given, to, args.slice_mut::<T>("recv", recv, recv_count)?, from)?;
             Ok(())
         })
     })

@@ -21,6 +21,14 @@ pub(crate) enum Fault {
     Overlap { argument: &'static str, other: &'static str },
     #[error("`{argument}` is {given}; use {allowed}")]
     Value { argument: &'static str, given: i64, allowed: &'static str },
+    #[error(
+        "`{argument}.size` is {size}; set it to sizeof the struct ({known} in this library), and what this library does not know to 0"
+    )]
+    StructSize { argument: &'static str, size: usize, known: usize },
+    #[error("`{argument}` goes with no {by}")]
+    Excluded { argument: &'static str, by: &'static str },
+    #[error("`{argument}`: {what} is {given}; it must be {expected}")]
+    Tensor { argument: String, what: &'static str, given: String, expected: String },
     #[error("`seconds` is {given}; give a number more than 0")]
     Seconds { given: f64 },
     #[error("`rank` is {rank} in a job of {world}; use 0 to {}", .world.saturating_sub(1))]
@@ -57,13 +65,17 @@ enum Status {
     Mismatch = 7,
     System = 8,
     Internal = 9,
+    KernelFailed = 10,
+    BadData = 11,
 }
 
 fn of_device(error: &DeviceError) -> Status {
     match error {
         DeviceError::NoSuchDevice { .. } => Status::NoDevice,
         DeviceError::OutOfMemory { .. } => Status::OutOfMemory,
-        DeviceError::Threads { .. } => Status::System,
+        DeviceError::Threads { .. } | DeviceError::Backend { .. } => Status::System,
+        DeviceError::Kernel { .. } => Status::KernelFailed,
+        DeviceError::BadData { .. } => Status::BadData,
         _ => Status::InvalidArgument,
     }
 }

@@ -1,30 +1,37 @@
-//! Products of a linear layer, on host memory.
+//! Products of a linear layer.
 
-use warpweft_device::{Device, View, ViewMut};
-use warpweft_kernels::Write;
+use warpweft_device::Stream;
 use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape};
 
-use crate::element::{count, with_float};
+use crate::arguments::Arguments;
+use crate::element::{with_float, write as write_of};
 use crate::fault::{Fault, guard};
-use crate::pointer::{Input, Output, Ref, disjoint};
+use crate::pointer::{Input, Output, Ref, Settings, Versioned};
 
 /// `ww_matmul_epilogue`.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct MatmulEpilogue {
+    size: usize,
     bias: Input,
-    activation: i32,
     pre: Output,
     residual: Input,
+    activation: i32,
+    scale: f32,
 }
 
-fn activation(code: i32) -> Result<Activation, Fault> {
+// SAFETY: pointers, which may be null, and numbers.
+unsafe impl Versioned for MatmulEpilogue {}
+
+pub(crate) fn activation(code: i32) -> Result<Activation, Fault> {
     match code {
         0 => Ok(Activation::None),
         1 => Ok(Activation::GeluTanh),
         2 => Ok(Activation::GeluErf),
         3 => Ok(Activation::SwiGlu),
+        4 => Ok(Activation::Relu),
         _ => {
-            let allowed = "WW_NONE (0), WW_GELU_TANH (1), WW_GELU_ERF (2) or WW_SWIGLU (3)";
+            let allowed = "WW_NONE (0), WW_GELU_TANH (1), WW_GELU_ERF (2), WW_SWIGLU (3) or WW_RELU (4)";
             Err(Fault::Value { argument: "activation", given: code.into(), allowed })
         }
     }
@@ -33,88 +40,78 @@ fn activation(code: i32) -> Result<Activation, Fault> {
 /// Forward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_matmul_forward(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     m: usize,
     n: usize,
     k: usize,
     dtype: i32,
     x: Input,
     w: Input,
-    epilogue: Ref<MatmulEpilogue>,
-    mut y: Output,
+    epilogue: Settings<MatmulEpilogue>,
+    y: Output,
 ) -> i32 {
     guard("ww_matmul_forward", || {
-        let device = device.get("device")?;
-        let none = MatmulEpilogue::none();
-        let epilogue = epilogue.optional("epilogue")?.unwrap_or(&none);
+        let mut args = Arguments::of("stream", &stream)?;
+        let epilogue = epilogue.get("epilogue")?;
         let activation = activation(epilogue.activation)?;
-        let (x_len, w_len, pre_len) = (count("x", &[m, k])?, count("w", &[n, k])?, count("pre", &[m, n])?);
-        let y_len = count("y", &[m, activation.outputs(n)])?;
-        let mut pre = epilogue.pre.again();
+        let outputs = activation.outputs(n);
+        let scale = if epilogue.scale == 0.0 { 1.0 } else { epilogue.scale };
         with_float!(dtype, T => {
-            disjoint(
-                &[y.extent::<T>("y", y_len)?, pre.extent::<T>("pre", pre_len)?],
-                &[
-                    x.extent::<T>("x", x_len)?,
-                    w.extent::<T>("w", w_len)?,
-                    epilogue.bias.extent::<T>("bias", n)?,
-                    epilogue.residual.extent::<T>("residual", y_len)?,
-                ],
-            )?;
-            let bias = epilogue.bias.optional::<T>("bias", n)?;
-            let residual = epilogue.residual.optional::<T>("residual", y_len)?;
-            let pre = pre.optional::<T>("pre", pre_len)?;
-            let epilogue = Epilogue {
-                bias: bias.map(|bias| View::from_host(device, bias)).transpose()?,
-                activation,
-                pre: pre.map(|pre| ViewMut::from_host(device, pre)).transpose()?,
-                residual: residual.map(|residual| View::from_host(device, residual)).transpose()?,
-                ..Epilogue::default()
-            };
-            Ok(matmul::forward(
-                &device.stream(),
-                Shape { m, n, k },
-                View::from_host(device, x.slice::<T>("x", x_len)?)?,
-                View::from_host(device, w.slice::<T>("w", w_len)?)?,
-                epilogue,
-                ViewMut::from_host(device, y.slice::<T>("y", y_len)?)?,
-            )?)
+            let x = args.read::<T>("x", x, &[m, k])?;
+            let w = args.read::<T>("w", w, &[n, k])?;
+            let bias = args.read_if_given::<T>("bias", epilogue.bias, &[n])?;
+            let residual = args.read_if_given::<T>("residual", epilogue.residual, &[m, outputs])?;
+            let pre = args.write_if_given::<T>("pre", epilogue.pre, &[m, n])?;
+            let y = args.write::<T>("y", y, &[m, outputs])?;
+            let epilogue = Epilogue { scale, bias, activation, pre, residual };
+            Ok(matmul::forward(args.handle, Shape { m, n, k }, x, w, epilogue, y)?)
         })
     })
 }
 
-impl MatmulEpilogue {
-    fn none() -> Self {
-        Self { bias: Input::null(), activation: 0, pre: Output::null(), residual: Input::null() }
-    }
+/// The activation alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_matmul_activate(
+    stream: Ref<Stream>,
+    m: usize,
+    n: usize,
+    code: i32,
+    dtype: i32,
+    pre: Input,
+    y: Output,
+) -> i32 {
+    guard("ww_matmul_activate", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let activation = activation(code)?;
+        with_float!(dtype, T => {
+            let pre = args.read::<T>("pre", pre, &[m, n])?;
+            let y = args.write::<T>("y", y, &[m, activation.outputs(n)])?;
+            Ok(matmul::activate(args.handle, Shape { m, n, k: 0 }, activation, pre, y)?)
+        })
+    })
 }
 
 /// The gradient of the input.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_matmul_backward_input(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     m: usize,
     n: usize,
     k: usize,
     dtype: i32,
     dy: Input,
     w: Input,
-    mut dx: Output,
+    write: i32,
+    dx: Output,
 ) -> i32 {
     guard("ww_matmul_backward_input", || {
-        let device = device.get("device")?;
-        let (dy_len, w_len, dx_len) = (count("dy", &[m, n])?, count("w", &[n, k])?, count("dx", &[m, k])?);
+        let mut args = Arguments::of("stream", &stream)?;
+        let write = write_of(write)?;
         with_float!(dtype, T => {
-            let read = [dy.extent::<T>("dy", dy_len)?, w.extent::<T>("w", w_len)?];
-            disjoint(&[dx.extent::<T>("dx", dx_len)?], &read)?;
-            Ok(matmul::backward_input(
-                &device.stream(),
-                Shape { m, n, k },
-                View::from_host(device, dy.slice::<T>("dy", dy_len)?)?,
-                View::from_host(device, w.slice::<T>("w", w_len)?)?,
-                Write::Set,
-                ViewMut::from_host(device, dx.slice::<T>("dx", dx_len)?)?,
-            )?)
+            let dy = args.read::<T>("dy", dy, &[m, n])?;
+            let w = args.read::<T>("w", w, &[n, k])?;
+            let dx = args.write::<T>("dx", dx, &[m, k])?;
+            Ok(matmul::backward_input(args.handle, Shape { m, n, k }, dy, w, write, dx)?)
         })
     })
 }
@@ -122,28 +119,22 @@ pub extern "C" fn ww_matmul_backward_input(
 /// The gradient of the weight.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_matmul_backward_weight(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     m: usize,
     n: usize,
     k: usize,
     dtype: i32,
     x: Input,
     dy: Input,
-    mut dw: Output,
+    dw: Output,
 ) -> i32 {
     guard("ww_matmul_backward_weight", || {
-        let device = device.get("device")?;
-        let (x_len, dy_len, dw_len) = (count("x", &[m, k])?, count("dy", &[m, n])?, count("dw", &[n, k])?);
+        let mut args = Arguments::of("stream", &stream)?;
         with_float!(dtype, T => {
-            let read = [x.extent::<T>("x", x_len)?, dy.extent::<T>("dy", dy_len)?];
-            disjoint(&[dw.extent::<f32>("dw", dw_len)?], &read)?;
-            Ok(matmul::backward_weight(
-                &device.stream(),
-                Shape { m, n, k },
-                View::from_host(device, x.slice::<T>("x", x_len)?)?,
-                View::from_host(device, dy.slice::<T>("dy", dy_len)?)?,
-                ViewMut::from_host(device, dw.slice::<f32>("dw", dw_len)?)?,
-            )?)
+            let x = args.read::<T>("x", x, &[m, k])?;
+            let dy = args.read::<T>("dy", dy, &[m, n])?;
+            let dw = args.write::<f32>("dw", dw, &[n, k])?;
+            Ok(matmul::backward_weight(args.handle, Shape { m, n, k }, x, dy, dw)?)
         })
     })
 }
@@ -151,25 +142,20 @@ pub extern "C" fn ww_matmul_backward_weight(
 /// The gradient of the bias.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_matmul_backward_bias(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     m: usize,
     n: usize,
     dtype: i32,
     dy: Input,
-    mut db: Output,
+    db: Output,
 ) -> i32 {
     guard("ww_matmul_backward_bias", || {
-        let device = device.get("device")?;
-        let dy_len = count("dy", &[m, n])?;
+        let mut args = Arguments::of("stream", &stream)?;
         with_float!(dtype, T => {
-            disjoint(&[db.extent::<f32>("db", n)?], &[dy.extent::<T>("dy", dy_len)?])?;
-            Ok(matmul::backward_bias(
-                &device.stream(),
-                // The sum over rows knows no K.
-                Shape { m, n, k: 0 },
-                View::from_host(device, dy.slice::<T>("dy", dy_len)?)?,
-                ViewMut::from_host(device, db.slice::<f32>("db", n)?)?,
-            )?)
+            let dy = args.read::<T>("dy", dy, &[m, n])?;
+            let db = args.write::<f32>("db", db, &[n])?;
+            // The sum over rows knows no K.
+            Ok(matmul::backward_bias(args.handle, Shape { m, n, k: 0 }, dy, db)?)
         })
     })
 }
@@ -177,30 +163,23 @@ pub extern "C" fn ww_matmul_backward_bias(
 /// The gradient through the activation.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_matmul_backward_activation(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     m: usize,
     n: usize,
     code: i32,
     dtype: i32,
     pre: Input,
     dy: Input,
-    mut dpre: Output,
+    dpre: Output,
 ) -> i32 {
     guard("ww_matmul_backward_activation", || {
-        let device = device.get("device")?;
+        let mut args = Arguments::of("stream", &stream)?;
         let activation = activation(code)?;
-        let (pre_len, dy_len) = (count("pre", &[m, n])?, count("dy", &[m, activation.outputs(n)])?);
         with_float!(dtype, T => {
-            let read = [pre.extent::<T>("pre", pre_len)?, dy.extent::<T>("dy", dy_len)?];
-            disjoint(&[dpre.extent::<T>("dpre", pre_len)?], &read)?;
-            Ok(matmul::backward_activation(
-                &device.stream(),
-                Shape { m, n, k: 0 },
-                activation,
-                View::from_host(device, pre.slice::<T>("pre", pre_len)?)?,
-                View::from_host(device, dy.slice::<T>("dy", dy_len)?)?,
-                ViewMut::from_host(device, dpre.slice::<T>("dpre", pre_len)?)?,
-            )?)
+            let pre = args.read::<T>("pre", pre, &[m, n])?;
+            let dy = args.read::<T>("dy", dy, &[m, activation.outputs(n)])?;
+            let dpre = args.write::<T>("dpre", dpre, &[m, n])?;
+            Ok(matmul::backward_activation(args.handle, Shape { m, n, k: 0 }, activation, pre, dy, dpre)?)
         })
     })
 }

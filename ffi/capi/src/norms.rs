@@ -1,16 +1,17 @@
-//! LayerNorm and RMSNorm on host memory.
+//! LayerNorm and RMSNorm.
 
-use warpweft_device::{Device, View, ViewMut};
-use warpweft_kernels::{Write, layernorm, rmsnorm};
+use warpweft_device::Stream;
+use warpweft_kernels::{layernorm, rmsnorm};
 
-use crate::element::{count, with_float};
+use crate::arguments::Arguments;
+use crate::element::{with_float, write as write_of};
 use crate::fault::{Fault, guard};
-use crate::pointer::{Input, Output, Ref, disjoint};
+use crate::pointer::{Input, Output, Ref};
 
 /// LayerNorm forward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_layernorm_forward(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     rows: usize,
     channels: usize,
     eps: f32,
@@ -18,41 +19,63 @@ pub extern "C" fn ww_layernorm_forward(
     x: Input,
     w: Input,
     b: Input,
-    mut y: Output,
-    mut mean: Output,
-    mut rstd: Output,
+    y: Output,
+    mean: Output,
+    rstd: Output,
 ) -> i32 {
     guard("ww_layernorm_forward", || {
-        let device = device.get("device")?;
-        let len = count("x", &[rows, channels])?;
+        let mut args = Arguments::of("stream", &stream)?;
+        let shape = layernorm::Shape { rows, channels };
         with_float!(dtype, T => {
-            disjoint(
-                &[
-                    y.extent::<T>("y", len)?,
-                    mean.extent::<f32>("mean", rows)?,
-                    rstd.extent::<f32>("rstd", rows)?,
-                ],
-                &[x.extent::<T>("x", len)?, w.extent::<T>("w", channels)?, b.extent::<T>("b", channels)?],
-            )?;
-            Ok(layernorm::forward(
-                &device.stream(),
-                layernorm::Shape { rows, channels },
-                eps,
-                View::from_host(device, x.slice::<T>("x", len)?)?,
-                View::from_host(device, w.slice::<T>("w", channels)?)?,
-                View::from_host(device, b.slice::<T>("b", channels)?)?,
-                ViewMut::from_host(device, y.slice::<T>("y", len)?)?,
-                ViewMut::from_host(device, mean.slice::<f32>("mean", rows)?)?,
-                ViewMut::from_host(device, rstd.slice::<f32>("rstd", rows)?)?,
-            )?)
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let b = args.read::<T>("b", b, &[channels])?;
+            let y = args.write::<T>("y", y, &[rows, channels])?;
+            let mean = args.write::<f32>("mean", mean, &[rows])?;
+            let rstd = args.write::<f32>("rstd", rstd, &[rows])?;
+            Ok(layernorm::forward(args.handle, shape, eps, x, w, b, y, mean, rstd)?)
         })
     })
 }
 
-/// LayerNorm backward.
+/// The end of a residual branch, and LayerNorm of it.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_layernorm_backward(
-    device: Ref<Device>,
+pub extern "C" fn ww_layernorm_forward_residual(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    eps: f32,
+    dtype: i32,
+    x: Input,
+    branch: Input,
+    w: Input,
+    b: Input,
+    sum: Output,
+    y: Output,
+    mean: Output,
+    rstd: Output,
+) -> i32 {
+    guard("ww_layernorm_forward_residual", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let shape = layernorm::Shape { rows, channels };
+        with_float!(dtype, T => {
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let branch = args.read::<T>("branch", branch, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let b = args.read::<T>("b", b, &[channels])?;
+            let sum = args.write::<T>("sum", sum, &[rows, channels])?;
+            let y = args.write::<T>("y", y, &[rows, channels])?;
+            let mean = args.write::<f32>("mean", mean, &[rows])?;
+            let rstd = args.write::<f32>("rstd", rstd, &[rows])?;
+            Ok(layernorm::forward_residual(args.handle, shape, eps, x, branch, w, b, sum, y, mean, rstd)?)
+        })
+    })
+}
+
+/// The gradient of LayerNorm's input.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_layernorm_backward_input(
+    stream: Ref<Stream>,
     rows: usize,
     channels: usize,
     dtype: i32,
@@ -61,41 +84,49 @@ pub extern "C" fn ww_layernorm_backward(
     w: Input,
     mean: Input,
     rstd: Input,
-    mut dx: Output,
-    mut dw: Output,
-    mut db: Output,
+    write: i32,
+    dx: Output,
 ) -> i32 {
-    guard("ww_layernorm_backward", || {
-        let device = device.get("device")?;
-        let len = count("x", &[rows, channels])?;
+    guard("ww_layernorm_backward_input", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, write) = (layernorm::Shape { rows, channels }, write_of(write)?);
+        with_float!(dtype, T => {
+            let dy = args.read::<T>("dy", dy, &[rows, channels])?;
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let mean = args.read::<f32>("mean", mean, &[rows])?;
+            let rstd = args.read::<f32>("rstd", rstd, &[rows])?;
+            let dx = args.write::<T>("dx", dx, &[rows, channels])?;
+            Ok(layernorm::backward_input(args.handle, shape, dy, x, w, mean, rstd, write, dx)?)
+        })
+    })
+}
+
+/// The gradients of LayerNorm's weight and bias.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_layernorm_backward_weight(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    dtype: i32,
+    dy: Input,
+    x: Input,
+    mean: Input,
+    rstd: Input,
+    dw: Output,
+    db: Output,
+) -> i32 {
+    guard("ww_layernorm_backward_weight", || {
+        let mut args = Arguments::of("stream", &stream)?;
         let shape = layernorm::Shape { rows, channels };
         with_float!(dtype, T => {
-            disjoint(
-                &[
-                    dx.extent::<T>("dx", len)?,
-                    dw.extent::<f32>("dw", channels)?,
-                    db.extent::<f32>("db", channels)?,
-                ],
-                &[
-                    dy.extent::<T>("dy", len)?,
-                    x.extent::<T>("x", len)?,
-                    w.extent::<T>("w", channels)?,
-                    mean.extent::<f32>("mean", rows)?,
-                    rstd.extent::<f32>("rstd", rows)?,
-                ],
-            )?;
-            let dy = View::from_host(device, dy.slice::<T>("dy", len)?)?;
-            let x = View::from_host(device, x.slice::<T>("x", len)?)?;
-            let w = View::from_host(device, w.slice::<T>("w", channels)?)?;
-            let mean = View::from_host(device, mean.slice::<f32>("mean", rows)?)?;
-            let rstd = View::from_host(device, rstd.slice::<f32>("rstd", rows)?)?;
-            let dx = ViewMut::from_host(device, dx.slice::<T>("dx", len)?)?;
-            // Every pointer is looked at before the first write.
-            let dw = ViewMut::from_host(device, dw.slice::<f32>("dw", channels)?)?;
-            let db = ViewMut::from_host(device, db.slice::<f32>("db", channels)?)?;
-            let stream = device.stream();
-            layernorm::backward_input(&stream, shape, dy, x, w, mean, rstd, Write::Set, dx)?;
-            Ok(layernorm::backward_weight(&stream, shape, dy, x, mean, rstd, dw, db)?)
+            let dy = args.read::<T>("dy", dy, &[rows, channels])?;
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let mean = args.read::<f32>("mean", mean, &[rows])?;
+            let rstd = args.read::<f32>("rstd", rstd, &[rows])?;
+            let dw = args.write::<f32>("dw", dw, &[channels])?;
+            let db = args.write::<f32>("db", db, &[channels])?;
+            Ok(layernorm::backward_weight(args.handle, shape, dy, x, mean, rstd, dw, db)?)
         })
     })
 }
@@ -103,41 +134,63 @@ pub extern "C" fn ww_layernorm_backward(
 /// RMSNorm forward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_rmsnorm_forward(
-    device: Ref<Device>,
+    stream: Ref<Stream>,
     rows: usize,
     channels: usize,
     eps: f32,
     dtype: i32,
     x: Input,
     w: Input,
-    mut y: Output,
-    mut rstd: Output,
+    y: Output,
+    rstd: Output,
 ) -> i32 {
     guard("ww_rmsnorm_forward", || {
-        let device = device.get("device")?;
-        let len = count("x", &[rows, channels])?;
+        let mut args = Arguments::of("stream", &stream)?;
+        let shape = rmsnorm::Shape { rows, channels };
         with_float!(dtype, T => {
-            disjoint(
-                &[y.extent::<T>("y", len)?, rstd.extent::<f32>("rstd", rows)?],
-                &[x.extent::<T>("x", len)?, w.extent::<T>("w", channels)?],
-            )?;
-            Ok(rmsnorm::forward(
-                &device.stream(),
-                rmsnorm::Shape { rows, channels },
-                eps,
-                View::from_host(device, x.slice::<T>("x", len)?)?,
-                View::from_host(device, w.slice::<T>("w", channels)?)?,
-                ViewMut::from_host(device, y.slice::<T>("y", len)?)?,
-                ViewMut::from_host(device, rstd.slice::<f32>("rstd", rows)?)?,
-            )?)
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let y = args.write::<T>("y", y, &[rows, channels])?;
+            let rstd = args.write::<f32>("rstd", rstd, &[rows])?;
+            Ok(rmsnorm::forward(args.handle, shape, eps, x, w, y, rstd)?)
         })
     })
 }
 
-/// RMSNorm backward.
+/// The end of a residual branch, and RMSNorm of it.
 #[unsafe(no_mangle)]
-pub extern "C" fn ww_rmsnorm_backward(
-    device: Ref<Device>,
+pub extern "C" fn ww_rmsnorm_forward_residual(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    eps: f32,
+    dtype: i32,
+    x: Input,
+    branch: Input,
+    w: Input,
+    sum: Output,
+    y: Output,
+    rstd: Output,
+) -> i32 {
+    guard("ww_rmsnorm_forward_residual", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let shape = rmsnorm::Shape { rows, channels };
+        with_float!(dtype, T => {
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let branch = args.read::<T>("branch", branch, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let sum = args.write::<T>("sum", sum, &[rows, channels])?;
+            let y = args.write::<T>("y", y, &[rows, channels])?;
+            let rstd = args.write::<f32>("rstd", rstd, &[rows])?;
+            Ok(rmsnorm::forward_residual(args.handle, shape, eps, x, branch, w, sum, y, rstd)?)
+        })
+    })
+}
+
+/// The gradient of RMSNorm's input.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_rmsnorm_backward_input(
+    stream: Ref<Stream>,
     rows: usize,
     channels: usize,
     dtype: i32,
@@ -145,32 +198,44 @@ pub extern "C" fn ww_rmsnorm_backward(
     x: Input,
     w: Input,
     rstd: Input,
-    mut dx: Output,
-    mut dw: Output,
+    write: i32,
+    dx: Output,
 ) -> i32 {
-    guard("ww_rmsnorm_backward", || {
-        let device = device.get("device")?;
-        let len = count("x", &[rows, channels])?;
+    guard("ww_rmsnorm_backward_input", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, write) = (rmsnorm::Shape { rows, channels }, write_of(write)?);
+        with_float!(dtype, T => {
+            let dy = args.read::<T>("dy", dy, &[rows, channels])?;
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let w = args.read::<T>("w", w, &[channels])?;
+            let rstd = args.read::<f32>("rstd", rstd, &[rows])?;
+            let dx = args.write::<T>("dx", dx, &[rows, channels])?;
+            Ok(rmsnorm::backward_input(args.handle, shape, dy, x, w, rstd, write, dx)?)
+        })
+    })
+}
+
+/// The gradient of RMSNorm's weight.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_rmsnorm_backward_weight(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    dtype: i32,
+    dy: Input,
+    x: Input,
+    rstd: Input,
+    dw: Output,
+) -> i32 {
+    guard("ww_rmsnorm_backward_weight", || {
+        let mut args = Arguments::of("stream", &stream)?;
         let shape = rmsnorm::Shape { rows, channels };
         with_float!(dtype, T => {
-            disjoint(
-                &[dx.extent::<T>("dx", len)?, dw.extent::<f32>("dw", channels)?],
-                &[
-                    dy.extent::<T>("dy", len)?,
-                    x.extent::<T>("x", len)?,
-                    w.extent::<T>("w", channels)?,
-                    rstd.extent::<f32>("rstd", rows)?,
-                ],
-            )?;
-            let dy = View::from_host(device, dy.slice::<T>("dy", len)?)?;
-            let x = View::from_host(device, x.slice::<T>("x", len)?)?;
-            let w = View::from_host(device, w.slice::<T>("w", channels)?)?;
-            let rstd = View::from_host(device, rstd.slice::<f32>("rstd", rows)?)?;
-            let dx = ViewMut::from_host(device, dx.slice::<T>("dx", len)?)?;
-            let dw = ViewMut::from_host(device, dw.slice::<f32>("dw", channels)?)?;
-            let stream = device.stream();
-            rmsnorm::backward_input(&stream, shape, dy, x, w, rstd, Write::Set, dx)?;
-            Ok(rmsnorm::backward_weight(&stream, shape, dy, x, rstd, dw)?)
+            let dy = args.read::<T>("dy", dy, &[rows, channels])?;
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let rstd = args.read::<f32>("rstd", rstd, &[rows])?;
+            let dw = args.write::<f32>("dw", dw, &[channels])?;
+            Ok(rmsnorm::backward_weight(args.handle, shape, dy, x, rstd, dw)?)
         })
     })
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+// Links the package, so that Cargo builds its shared library beside this test.
+use ptxvm_driver as _;
+
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -41,15 +44,37 @@ enum Linked {
     Static,
 }
 
+/// The ops that have kernels for everything that the programs ask of them; others may have some already.
+const ON_A_GPU: [&str; 6] = ["embedding", "layernorm", "matmul", "residual", "rmsnorm", "softmax"];
+
+/// The devices on which programs that take one run: its name, and the ops that must have a kernel there.
+fn devices() -> [Vec<String>; 2] {
+    let software = ["software?check=all"].into_iter().chain(ON_A_GPU);
+    [vec!["cpu:2".to_owned()], software.map(str::to_owned).collect()]
+}
+
+/// A program that takes a device runs on each.
+fn passes_on_every_device(program: &str, linked: Linked) {
+    devices().iter().for_each(|device| passes(program, linked, device));
+}
+
 /// Compiles one of the programs here, links it and runs it; it checks itself.
-fn passes(program: &str, linked: Linked) {
+fn passes(program: &str, linked: Linked, arguments: &[String]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let executable = folder.path().join(program);
-    let libraries = libraries();
-    let mut compile = Command::new("cc");
-    compile.args(["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
+    run(compile(&format!("tests/{program}.c"), &executable, linked).arg("-lm"));
+    let said = output_of(Command::new(&executable).args(arguments));
+    assert_eq!(said, format!("{program}: all checks passed"), "{linked:?}, {arguments:?}");
+}
+
+/// The compiler of a file of this package.
+fn compile(file: &str, executable: &Path, linked: Linked) -> Command {
+    let (compiler, standard) = if file.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
+    let mut compile = Command::new(compiler);
+    compile.args([standard, "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
     compile.arg("-I").arg(package().join("include")).arg("-I").arg(package().join("tests"));
-    compile.arg(package().join(format!("tests/{program}.c"))).arg("-o").arg(&executable);
+    compile.arg(package().join(file)).arg("-o").arg(executable);
+    let libraries = libraries();
     match linked {
         Linked::Shared => {
             compile.arg("-L").arg(libraries).arg("-l:libwarpweft.so").arg("-Wl,-rpath").arg("-Xlinker").arg(libraries)
@@ -59,40 +84,131 @@ fn passes(program: &str, linked: Linked) {
             compile.arg(libraries.join("libwarpweft.a")).args(["-lgcc_s", "-lutil", "-lrt", "-ldl", "-lc"])
         }
     };
-    run(compile.arg("-lm"));
-    // A launcher's variables around the test are not those of the program under test.
-    let mut command = Command::new(&executable);
+    compile
+}
+
+/// What a program prints, without a launcher's variables, which are not those of the program under test.
+fn output_of(command: &mut Command) -> String {
     for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"] {
         command.env_remove(name);
     }
-    let output = run(&mut command);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.trim(), format!("{program}: all checks passed"), "{linked:?}");
+    String::from_utf8_lossy(&run(command).stdout).trim().to_owned()
 }
 
 #[test]
-fn two_ranks_over_the_shared_library() {
-    passes("ranks", Linked::Shared);
+fn two_ranks() {
+    passes("ranks", Linked::Shared, &[]);
+    passes("ranks", Linked::Static, &[]);
 }
 
 #[test]
-fn two_ranks_over_the_static_library() {
-    passes("ranks", Linked::Static);
+fn attention_products_and_norms() {
+    passes_on_every_device("kernels", Linked::Shared);
+    passes_on_every_device("kernels", Linked::Static);
 }
 
 #[test]
-fn kernels_over_the_shared_library() {
-    passes("kernels", Linked::Shared);
+fn the_other_ops() {
+    passes_on_every_device("ops", Linked::Shared);
+    passes_on_every_device("ops", Linked::Static);
 }
 
 #[test]
-fn kernels_over_the_static_library() {
-    passes("kernels", Linked::Static);
+fn mixtures_of_experts() {
+    passes_on_every_device("moe", Linked::Shared);
+    passes_on_every_device("moe", Linked::Static);
 }
 
-/// The names before `(` in the header, outside its comments.
+#[test]
+fn wrong_arguments() {
+    passes_on_every_device("arguments", Linked::Shared);
+    passes_on_every_device("arguments", Linked::Static);
+}
+
+#[test]
+fn tensors_of_dlpack() {
+    passes_on_every_device("dlpack", Linked::Shared);
+    passes_on_every_device("dlpack", Linked::Static);
+}
+
+#[test]
+fn a_wrong_pointer_is_a_report_of_the_software_device() {
+    passes("device", Linked::Shared, &["software?check=all".to_owned()]);
+}
+
+#[test]
+fn a_kernel_in_a_stream_of_another_runtime() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::os::unix::fs::symlink(stand_in(), folder.path().join("libcuda.so.1")).expect("a link can be made");
+    let executable = folder.path().join("device");
+    let mut compile = compile("tests/device.c", &executable, Linked::Shared);
+    // The program calls the driver as another runtime would; both find the same one.
+    run(compile.arg("-Wl,--no-as-needed").arg("-L").arg(folder.path()).arg("-l:libcuda.so.1"));
+    let said = output_of(Command::new(&executable).arg("cuda").env("LD_LIBRARY_PATH", folder.path()));
+    assert_eq!(said, "device: all checks passed");
+}
+
+#[test]
+fn a_program_in_cpp() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let executable = folder.path().join("plain");
+    run(&mut compile("tests/plain.cpp", &executable, Linked::Shared));
+    for device in ["cpu", "software?check=all"] {
+        assert_eq!(output_of(Command::new(&executable).arg(device)), "plain: all checks passed");
+    }
+}
+
+/// NumPy is the other side of DLPack here. `WARPWEFT_PYTHON` names a Python that has it, which must then work; without it the
+/// test is of `python3` where that has NumPy.
+#[test]
+fn python_with_numpy() {
+    let given = std::env::var_os("WARPWEFT_PYTHON");
+    let python = given.clone().unwrap_or_else(|| "python3".into());
+    let has_numpy = Command::new(&python).args(["-c", "import numpy"]).output().is_ok_and(|said| said.status.success());
+    if !has_numpy && given.is_none() {
+        return;
+    }
+    for device in ["cpu", "software?check=all"] {
+        let mut command = Command::new(&python);
+        command.arg(package().join("examples/python/softmax.py")).arg(libraries().join("libwarpweft.so"));
+        assert!(output_of(command.arg(device)).ends_with("all as in NumPy"), "{device}");
+    }
+}
+
+/// The program of `docs/c-api.md` compiles without a warning and prints what the page says.
+#[test]
+fn the_example_of_the_documentation() {
+    let page = std::fs::read_to_string(package().join("../../docs/c-api.md")).expect("the page can be read");
+    let block = |mark: &str| {
+        let (_, rest) = page.split_once(mark).unwrap_or_else(|| panic!("no {mark:?} in the page"));
+        rest.split_once("\n```").expect("a block ends").0.trim_start_matches('\n').to_owned()
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (source, executable) = (folder.path().join("example.c"), folder.path().join("example"));
+    std::fs::write(&source, block("```c\n")).expect("it can be written");
+    run(compile(source.to_str().expect("a plain path"), &executable, Linked::Shared).arg("-lm"));
+    for device in ["cpu", "software?check=all"] {
+        assert_eq!(output_of(Command::new(&executable).arg(device)), block("It prints\n\n```").trim());
+    }
+}
+
+/// The stand-in for the driver, which Cargo has put beside this program.
+fn stand_in() -> PathBuf {
+    let program = std::env::current_exe().expect("a test knows its program");
+    let folder = program.parent().expect("it lies in a folder");
+    let files = std::fs::read_dir(folder).expect("it can be read").map(|entry| entry.expect("an entry").path());
+    let libraries = files.filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("libptxvm_driver") && name.ends_with(".so")
+    });
+    let newest = libraries.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    newest.unwrap_or_else(|| panic!("no libptxvm_driver*.so in {}", folder.display()))
+}
+
+/// The names before `(` in the headers, outside their comments.
 fn declared() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(package().join("include/warpweft.h")).expect("the header can be read");
+    let read = |name: &str| std::fs::read_to_string(package().join("include").join(name)).expect("it can be read");
+    let text = read("warpweft.h") + &read("warpweft_kernels.h");
     let mut code = String::new();
     let mut rest = text.as_str();
     while let Some((before, comment)) = rest.split_once("/*") {

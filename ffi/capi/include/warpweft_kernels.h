@@ -1,0 +1,402 @@
+/*
+ * The kernels of Warpweft: the second half of warpweft.h, which includes this and says what holds for all: errors, memory, order,
+ * structs of settings, letters.
+ */
+#ifndef WARPWEFT_KERNELS_H
+#define WARPWEFT_KERNELS_H
+
+#include "warpweft.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Kernels ------------------------------------------------------------------------------------------------------
+ * dtype is WW_F32, WW_BF16 or WW_F16: the type of every `void *`. Sums are f32 or wider. The same arguments give the same bits
+ * on every call, and on the CPU for any number of threads. Gradients of weights are float whatever dtype is, and are ADDED to
+ * what is there; other outputs are overwritten, or what `write` says. An op that has no kernel for the stream's device is
+ * WW_INVALID_ARGUMENT: the message says that its memory is not host memory. */
+
+/* What to do with a gradient that is already there. */
+typedef int32_t ww_write;
+#define WW_SET 0 /* overwrite it */
+#define WW_ADD 1 /* add to it */
+
+/* y = activation(scale x w^T + bias) + residual. */
+typedef int32_t ww_activation;
+#define WW_NONE 0
+#define WW_GELU_TANH 1
+#define WW_GELU_ERF 2
+#define WW_SWIGLU 3 /* w is [2F, K]: F rows of the gate, then F of up; n = 2F and y is [M, F] = silu(gate) * up */
+#define WW_RELU 4
+
+typedef struct ww_matmul_epilogue {
+  size_t size;              /* sizeof(ww_matmul_epilogue) */
+  const void *bias;         /* [N], or null */
+  void *pre;                /* [M, N]: keeps the activation's argument for the backward pass; or null */
+  const void *residual;     /* the shape of y, or null */
+  ww_activation activation;
+  float scale;              /* factor of x w^T; 0 means 1 */
+} ww_matmul_epilogue;
+
+/* x [M, K], w [N, K] as in PyTorch's nn.Linear, y [M, N] or with WW_SWIGLU [M, N/2]. A null epilogue does nothing to x w^T. */
+ww_status ww_matmul_forward(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
+                            const void *w, const ww_matmul_epilogue *epilogue, void *y);
+
+/* y = activation(pre): what the forward call makes of the argument that it keeps. */
+ww_status ww_matmul_activate(const ww_stream *stream, size_t m, size_t n, ww_activation activation, ww_dtype dtype,
+                             const void *pre, void *y);
+
+/* dx [M, K] = dy [M, N] w [N, K]. */
+ww_status ww_matmul_backward_input(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *dy,
+                                   const void *w, ww_write write, void *dx);
+
+/* dw [N, K] += dy^T x. */
+ww_status ww_matmul_backward_weight(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
+                                    const void *dy, float *dw);
+
+/* db [N] += the sum of the M rows of dy [M, N]. */
+ww_status ww_matmul_backward_bias(const ww_stream *stream, size_t m, size_t n, ww_dtype dtype, const void *dy, float *db);
+
+/* dpre [M, N] = the gradient through the activation at pre [M, N]; dy has the shape of y. */
+ww_status ww_matmul_backward_activation(const ww_stream *stream, size_t m, size_t n, ww_activation activation,
+                                        ww_dtype dtype, const void *pre, const void *dy, void *dpre);
+
+/* Attention: out = softmax(scale q k^T) v, head by head; query head h uses key head h * G / H. No array of queries x keys exists.
+ *
+ * Causal is aligned at the BOTTOM RIGHT: query i sees key j where j <= i + keys - queries, so that the last query sees every key.
+ * (PyTorch's scaled_dot_product_attention with is_causal aligns at the TOP LEFT; the two agree where queries == keys.)
+ * A window is aligned likewise: query i sees i + keys - queries - window_left <= j <= i + keys - queries + window_right.
+ * A score is scale q k, then c tanh(score / c) with a softcap c, then less slope * |i + keys - queries - j| with ALiBi; dropout
+ * comes last, on the weights. A query that sees no key has output 0, log-sum-exp -infinity and zero gradients.
+ * On a GPU the head size is a multiple of 8, at most 256. */
+typedef struct ww_attention_shape {
+  size_t batch;     /* B */
+  size_t queries;   /* tokens of q; of the longest sequence where there are starts */
+  size_t keys;      /* tokens of k and v; likewise */
+  size_t heads;     /* H, a multiple of kv_heads */
+  size_t kv_heads;  /* G */
+  size_t head_size; /* D */
+} ww_attention_shape;
+
+typedef struct ww_attention_options {
+  size_t size;                  /* sizeof(ww_attention_options) */
+  int32_t causal;               /* not 0: causal */
+  float scale;                  /* factor of q k^T; 0 means 1 / sqrt(D) */
+  float softcap;                /* 0: none */
+  int32_t window;               /* not 0: the two fields below count */
+  int64_t window_left;          /* keys before the one beside the query; -1: no limit */
+  int64_t window_right;         /* keys after it; -1: no limit */
+  float dropout;                /* probability that a weight is dropped, counted in multiples of 2^-16 */
+  uint32_t first_sequence;      /* number of the first sequence here among all: dropout is a function of these numbers */
+  uint64_t seed;                /* of dropout; backward takes the same */
+  uint32_t first_head;          /* number of the first query head here among all */
+  const float *alibi_slopes;    /* [H], in the device's memory; or null */
+  const uint32_t *query_starts; /* [batch + 1] each, in the device's memory: where sequences begin, one behind the other, */
+  const uint32_t *key_starts;   /* and the number of all tokens at the end; or null: sequences of equal length */
+  size_t all_queries;           /* with starts: q and out are [all_queries, H, D], lse is [H, all_queries], */
+  size_t all_keys;              /* k and v are [all_keys, G, D] */
+} ww_attention_options;
+
+/* q and out [B, queries, H, D], k and v [B, keys, G, D], lse [B, H, queries]: the log of the sum of the exponentials, which the
+ * backward pass needs. Null options: all defaults. */
+ww_status ww_attention_forward(const ww_stream *stream, const ww_attention_shape *shape,
+                               const ww_attention_options *options, ww_dtype dtype, const void *q, const void *k,
+                               const void *v, void *out, float *lse);
+
+/* dq, dk and dv have the shapes of q, k and v and are overwritten; out and lse come from the forward pass. */
+ww_status ww_attention_backward(const ww_stream *stream, const ww_attention_shape *shape,
+                                const ww_attention_options *options, ww_dtype dtype, const void *q, const void *k,
+                                const void *v, const void *out, const float *lse, const void *dout, void *dq, void *dk,
+                                void *dv);
+
+/* The same where one product made q, k and v: qkv and dqkv [B, queries, (H + 2 G) D] hold the heads of q, then of k, then of v,
+ * and keys == queries. Slopes and starts are not for these. */
+ww_status ww_attention_forward_packed(const ww_stream *stream, const ww_attention_shape *shape,
+                                      const ww_attention_options *options, ww_dtype dtype, const void *qkv, void *out,
+                                      float *lse);
+ww_status ww_attention_backward_packed(const ww_stream *stream, const ww_attention_shape *shape,
+                                       const ww_attention_options *options, ww_dtype dtype, const void *qkv,
+                                       const void *out, const float *lse, const void *dout, void *dqkv);
+
+/* LayerNorm over the C channels of each row: y = (x - mean) rstd w + b; x and y [rows, C], w and b [C], mean and rstd [rows]. */
+ww_status ww_layernorm_forward(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,
+                               const void *x, const void *w, const void *b, void *y, float *mean, float *rstd);
+
+/* The end of a residual branch on the way: sum [rows, C] = x + branch, and the norm of that. */
+ww_status ww_layernorm_forward_residual(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,
+                                        const void *x, const void *branch, const void *w, const void *b, void *sum, void *y,
+                                        float *mean, float *rstd);
+
+/* dx [rows, C]; dw and db [C]. */
+ww_status ww_layernorm_backward_input(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
+                                      const void *x, const void *w, const float *mean, const float *rstd, ww_write write,
+                                      void *dx);
+ww_status ww_layernorm_backward_weight(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
+                                       const void *x, const float *mean, const float *rstd, float *dw, float *db);
+
+/* RMSNorm over the C channels of each row: y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps). */
+ww_status ww_rmsnorm_forward(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,
+                             const void *x, const void *w, void *y, float *rstd);
+
+/* The end of a residual branch on the way: sum [rows, C] = x + branch, and the norm of that. */
+ww_status ww_rmsnorm_forward_residual(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,
+                                      const void *x, const void *branch, const void *w, void *sum, void *y, float *rstd);
+
+/* dx [rows, C]; dw [C]. */
+ww_status ww_rmsnorm_backward_input(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
+                                    const void *x, const void *w, const float *rstd, ww_write write, void *dx);
+ww_status ww_rmsnorm_backward_weight(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
+                                     const void *x, const float *rstd, float *dw);
+
+/* Softmax of each row, y = e^(scale x - max) / sum; x and y [rows, columns], rows of any length. Masked elements are not read,
+ * and are 0 in y; a row of -infinity only, or in which all is masked, is all 0. */
+typedef struct ww_softmax_options {
+  size_t size;    /* sizeof(ww_softmax_options) */
+  size_t queries; /* with causal: rows of a sequence, a divisor of `rows` */
+  int32_t causal; /* not 0: row i of a sequence sees column j where j <= i + columns - queries: aligned at the bottom right */
+  float scale;    /* 0 means 1 */
+} ww_softmax_options;
+
+ww_status ww_softmax_forward(const ww_stream *stream, size_t rows, size_t columns, const ww_softmax_options *options,
+                             ww_dtype dtype, const void *x, void *y);
+
+/* dx = scale y (dy - sum of y dy), from the output y. */
+ww_status ww_softmax_backward(const ww_stream *stream, size_t rows, size_t columns, const ww_softmax_options *options,
+                              ww_dtype dtype, const void *dy, const void *y, ww_write write, void *dx);
+
+/* Cross-entropy of rows of logits against a target class each, in nats, fused with the softmax. A target that is ignored has
+ * loss 0 and zero gradient; PyTorch's ignore_index of -100 is 4294967196 here. A target outside the vocabulary is an error that
+ * names its row. */
+typedef struct ww_cross_entropy_options {
+  size_t size;      /* sizeof(ww_cross_entropy_options) */
+  int32_t ignoring; /* not 0: rows whose target is `ignore` do not count */
+  uint32_t ignore;
+} ww_cross_entropy_options;
+
+/* logits [rows, V], targets [rows], losses [rows], lse [rows]: the log of the sum of the exponentials, which the backward pass
+ * needs. *loss, on the host, is the sum of the losses and *counted the number of rows in it; null for neither. */
+ww_status ww_cross_entropy_forward(const ww_stream *stream, size_t rows, size_t vocab,
+                                   const ww_cross_entropy_options *options, ww_dtype dtype, const void *logits,
+                                   const uint32_t *targets, float *losses, float *lse, double *loss, size_t *counted);
+
+/* Replaces the logits by their gradient (softmax - onehot) scale; scale = 1 / counted is that of the mean loss. */
+ww_status ww_cross_entropy_backward(const ww_stream *stream, size_t rows, size_t vocab,
+                                    const ww_cross_entropy_options *options, ww_dtype dtype, void *logits,
+                                    const uint32_t *targets, const float *lse, float scale);
+
+/* The same where ranks share the vocabulary: this one has `vocab` classes, from class `first` of `all`. Each rank writes
+ * parts [rows, 3]: its largest logit, the sum of e^(logit - largest), the target's logit (0 where another rank has it). The
+ * parts [ranks, rows, 3] of all ranks, gathered, give every rank the losses and the normaliser [rows, 2] of the gradient. */
+ww_status ww_cross_entropy_forward_shard(const ww_stream *stream, size_t rows, size_t vocab, size_t first, size_t all,
+                                         const ww_cross_entropy_options *options, ww_dtype dtype, const void *logits,
+                                         const uint32_t *targets, double *parts);
+ww_status ww_cross_entropy_merge(const ww_stream *stream, size_t ranks, size_t rows,
+                                 const ww_cross_entropy_options *options, const double *parts, const uint32_t *targets,
+                                 float *losses, double *normaliser, double *loss, size_t *counted);
+ww_status ww_cross_entropy_backward_shard(const ww_stream *stream, size_t rows, size_t vocab, size_t first, size_t all,
+                                          const ww_cross_entropy_options *options, ww_dtype dtype, void *logits,
+                                          const uint32_t *targets, const double *normaliser, float scale);
+
+/* Embedding: y[b, t] = table[ids[b, t]] + position_table[t]. A token outside the vocabulary is an error that names its row. */
+typedef struct ww_embedding_shape {
+  size_t batch;     /* B */
+  size_t tokens;    /* T */
+  size_t channels;  /* C */
+  size_t vocab;     /* V, rows of the table */
+  size_t positions; /* rows of the table of positions, at least T where there is one */
+} ww_embedding_shape;
+
+/* ids [B, T], table [V, C], position_table [positions, C] or null, y [B, T, C]. */
+ww_status ww_embedding_forward(const ww_stream *stream, const ww_embedding_shape *shape, ww_dtype dtype,
+                               const uint32_t *ids, const void *table, const void *position_table, void *y);
+
+/* dtable [V, C], and dpositions [positions, C] or null. */
+ww_status ww_embedding_backward(const ww_stream *stream, const ww_embedding_shape *shape, ww_dtype dtype,
+                                const uint32_t *ids, const void *dy, float *dtable, float *dpositions);
+
+/* The same where ranks share the table: this one has shape->vocab rows, from row `first` of `all`. Tokens of other ranks' rows
+ * give 0, so that the sum over the ranks is the embedding; shape->positions is not used. */
+ww_status ww_embedding_forward_shard(const ww_stream *stream, const ww_embedding_shape *shape, size_t first, size_t all,
+                                     ww_dtype dtype, const uint32_t *ids, const void *table, ww_write write, void *y);
+ww_status ww_embedding_backward_shard(const ww_stream *stream, const ww_embedding_shape *shape, size_t first, size_t all,
+                                      ww_dtype dtype, const uint32_t *ids, const void *dy, float *dtable);
+
+/* AdamW in PyTorch's form, one step of a list of tensors. With g = grad_scale * grad:
+ * m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+ * w -= lr ((m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay w). */
+typedef struct ww_adamw_options {
+  size_t size;         /* sizeof(ww_adamw_options) */
+  double lr;
+  double beta1;
+  double beta2;
+  double eps;
+  double weight_decay; /* of the tensors that have `decay` set */
+  uint64_t step;       /* the number of this step, from 1; 0 is refused */
+  double grad_scale;   /* the factor on every gradient: the clip coefficient, or 1 */
+} ww_adamw_options;
+
+/* PyTorch's defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2; step 1, grad_scale 1; and the size. */
+ww_status ww_adamw_options_default(ww_adamw_options *options);
+
+/* A tensor, its gradient and its state, `count` elements each. All tensors of a list say the same size. */
+typedef struct ww_adamw_tensor {
+  size_t size;       /* sizeof(ww_adamw_tensor) */
+  void *param;       /* of the call's dtype */
+  float *master;     /* the parameter in f32, which is updated and param its rounding; or null */
+  const float *grad;
+  float *m;
+  float *v;
+  size_t count;
+  int32_t decay;     /* not 0: weight decay applies */
+} ww_adamw_tensor;
+
+ww_status ww_adamw_step(const ww_stream *stream, const ww_adamw_options *options, ww_dtype dtype,
+                        const ww_adamw_tensor *tensors, size_t count);
+
+/* The sum of the squares of all elements of a list of `count` arrays of counts[i] elements: the global norm is its root. It
+ * cannot overflow; a NaN or an infinity comes through. */
+ww_status ww_norm_sum_of_squares(const ww_stream *stream, const float *const *tensors, const size_t *counts, size_t count,
+                                 double *sum);
+
+/* min(1, max_norm / (norm + 1e-6)): the factor that clips gradients of that norm. NaN where the norm is, 0 where that is
+ * infinite. */
+double ww_norm_clip_coefficient(double norm, double max_norm);
+
+/* Multiplies all elements by `factor`. */
+ww_status ww_norm_scale(const ww_stream *stream, float *const *tensors, const size_t *counts, size_t count, double factor);
+
+/* Rotary positions, in place: the pair d of a head at position p is turned by p * base^(-2d / D). */
+typedef struct ww_rope_shape {
+  size_t batch;      /* B */
+  size_t tokens;     /* T */
+  size_t heads;      /* that are turned, the first ones of each row */
+  size_t head_size;  /* D, even */
+  size_t row_stride; /* elements from a token to the next, at least heads * D; 0 means just that */
+} ww_rope_shape;
+
+typedef struct ww_rope_options {
+  size_t size;         /* sizeof(ww_rope_options) */
+  size_t position;     /* of the first token; added to every position where those are given */
+  float base;          /* 0 means 10000 */
+  int32_t interleaved; /* not 0: the pairs are (2d, 2d + 1), else (d, d + D/2) */
+} ww_rope_options;
+
+/* x [B, T, row_stride], positions [B, T] or null for 0, 1, 2, ...; backward turns a gradient the other way. */
+ww_status ww_rope_forward(const ww_stream *stream, const ww_rope_shape *shape, const ww_rope_options *options,
+                          ww_dtype dtype, const uint32_t *positions, void *x);
+ww_status ww_rope_backward(const ww_stream *stream, const ww_rope_shape *shape, const ww_rope_options *options,
+                           ww_dtype dtype, const uint32_t *positions, void *dx);
+
+/* From one of WW_F32, WW_BF16 and WW_F16 to another, rounded to nearest even. */
+ww_status ww_cast(const ww_stream *stream, size_t count, ww_dtype from_dtype, const void *from, ww_dtype to_dtype, void *to);
+
+/* out = x + branch + bias; x, branch and out [rows, C], bias [C] or null. */
+ww_status ww_residual_forward(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *x,
+                              const void *branch, const void *bias, void *out);
+
+/* Random numbers: Philox 4x32-10, a pure function of seed, sequence (say, the number of a tensor) and element; those of elements
+ * first, first + 1, ... of the sequence. Uniform in [low, high) before rounding to dtype; normal by Box and Muller. */
+ww_status ww_random_uniform(const ww_stream *stream, uint64_t seed, uint64_t sequence, uint64_t first, float low, float high,
+                            size_t count, ww_dtype dtype, void *out);
+ww_status ww_random_normal(const ww_stream *stream, uint64_t seed, uint64_t sequence, uint64_t first, float mean, float std,
+                           size_t count, ww_dtype dtype, void *out);
+
+/* ---- Mixtures of experts ------------------------------------------------------------------------------------------
+ * M rows, E experts, K of them a row. An assignment is one of the M K pairs of a row and one of its experts: number row K + k. */
+
+typedef struct ww_moe_shape {
+  size_t rows;    /* M */
+  size_t experts; /* E */
+  size_t top_k;   /* K, at most E */
+} ww_moe_shape;
+
+typedef int32_t ww_score;
+#define WW_SCORE_SOFTMAX 0
+#define WW_SCORE_SIGMOID 1
+
+typedef struct ww_moe_router_options {
+  size_t size;          /* sizeof(ww_moe_router_options) */
+  ww_score score;       /* what makes scores of logits */
+  int32_t unnormalized; /* not 0: the weights of a row are not divided by their sum */
+  float scale;          /* what weights are multiplied by at the end; 0 means 1 */
+} ww_moe_router_options;
+
+/* The K best experts of each row by score + bias, equal ones by number: logits [M, E], bias [E] or null; scores [M, E], experts
+ * [M, K], weights [M, K], which come of the scores alone. On the host: the smallest difference of the last expert chosen and the
+ * best that was not, and its row; null for neither. */
+ww_status ww_moe_router_forward(const ww_stream *stream, const ww_moe_shape *shape, const ww_moe_router_options *options,
+                                ww_dtype dtype, const void *logits, const float *bias, float *scores, uint32_t *experts,
+                                float *weights, float *margin, size_t *margin_row);
+
+/* dlogits [M, E] from dweights [M, K] and, or null, dscores [M, E]. */
+ww_status ww_moe_router_backward(const ww_stream *stream, const ww_moe_shape *shape, const ww_moe_router_options *options,
+                                 ww_dtype dtype, const float *scores, const uint32_t *experts, const float *dweights,
+                                 const float *dscores, void *dlogits);
+
+/* keep [M, K]: 1 for assignments that fit where each expert takes at most `capacity` of each of `sequences` equal parts of the
+ * rows, the first ones; 0 for the others, whose number goes to *dropped or, null, nowhere. */
+ww_status ww_moe_within_capacity(const ww_stream *stream, const ww_moe_shape *shape, size_t sequences, size_t capacity,
+                                 const uint32_t *experts, uint32_t *keep, size_t *dropped);
+
+/* In place of an assignment or a place: there is none. */
+#define WW_MOE_NONE UINT32_MAX
+
+/* Sorts assignments by expert: counts [E], order [M K] which one lies at each place, places [M K] where each one lies. Those that
+ * keep [M K] (or null) marks with 0 have none. *placed, on the host: how many have one. */
+ww_status ww_moe_sort(const ww_stream *stream, const ww_moe_shape *shape, const uint32_t *experts, const uint32_t *keep,
+                      uint32_t *counts, uint32_t *order, uint32_t *places, size_t *placed);
+
+typedef struct ww_moe_rows {
+  size_t rows;     /* M */
+  size_t top_k;    /* K */
+  size_t channels; /* C */
+  size_t placed;   /* assignments that have a place */
+} ww_moe_rows;
+
+/* y [placed, C]: the row of x [M, C] of the assignment at each place, order [placed]; times its weight [M, K], or null. */
+ww_status ww_moe_permute(const ww_stream *stream, const ww_moe_rows *of, ww_dtype dtype, const uint32_t *order,
+                         const float *weights, const void *x, void *y);
+
+/* y [M, C]: for each row the sum of the rows of x [placed, C] at its places [M, K], each times its weight, or null. */
+ww_status ww_moe_combine(const ww_stream *stream, const ww_moe_rows *of, ww_dtype dtype, const uint32_t *places,
+                         const float *weights, const void *x, ww_write write, void *y);
+
+/* dweights [M, K] of ww_moe_combine, from its x and dy [M, C]; 0 for assignments without a place. */
+ww_status ww_moe_backward_weights(const ww_stream *stream, const ww_moe_rows *of, ww_dtype dtype, const uint32_t *places,
+                                  const void *x, const void *dy, float *dweights);
+
+/* Products of a linear layer by expert: counts [experts], on the host, rows each, one expert's behind the other's; x [rows, K],
+ * w [experts, N, K], pre [rows, N] or null, y as of ww_matmul_forward; dw [experts, N, K] is added to. */
+ww_status ww_moe_grouped_forward(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
+                                 ww_dtype dtype, const void *x, const void *w, ww_activation activation, void *pre, void *y);
+ww_status ww_moe_grouped_backward_input(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
+                                        ww_dtype dtype, const void *dy, const void *w, ww_write write, void *dx);
+ww_status ww_moe_grouped_backward_weight(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
+                                         ww_dtype dtype, const void *x, const void *dy, float *dw);
+
+/* The auxiliary loss that keeps experts evenly used, sequence by sequence: the sum over experts of f P, f = E / (K T) times the
+ * tokens that chose the expert, P the mean of its share of the scores. */
+typedef struct ww_moe_sequences {
+  ww_moe_shape shape; /* rows are those of the sequences, one after the other */
+  size_t sequences;   /* a divisor of the rows */
+  size_t tokens;      /* T: tokens of a whole sequence, wherever they are */
+} ww_moe_sequences;
+
+/* sums [sequences, 2, E]: tokens here that chose each expert, and the sum of its shares; those of all parts of a sequence add up.
+ * *loss, on the host, is the sum of all sequences' losses; dscores [M, E] their gradient times `coefficient`. */
+ww_status ww_moe_balance_sums(const ww_stream *stream, const ww_moe_sequences *of, ww_score score, const float *scores,
+                              const uint32_t *experts, double *sums);
+ww_status ww_moe_balance_loss(const ww_stream *stream, const ww_moe_sequences *of, const double *sums, double *loss);
+ww_status ww_moe_balance_backward(const ww_stream *stream, const ww_moe_sequences *of, ww_score score, float coefficient,
+                                  const float *scores, const double *sums, float *dscores);
+
+/* Balancing without a loss: bias [experts] moves by `rate`, up where the count is below the mean of counts [experts], down where
+ * it is above. */
+ww_status ww_moe_move_bias(const ww_stream *stream, size_t experts, float rate, const double *counts, float *bias);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

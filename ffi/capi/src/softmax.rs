@@ -1,0 +1,79 @@
+//! Softmax.
+
+use warpweft_device::Stream;
+use warpweft_kernels::softmax::{self, Options, Shape};
+
+use crate::arguments::Arguments;
+use crate::element::{with_float, write as write_of};
+use crate::fault::{Fault, guard};
+use crate::pointer::{Input, Output, Ref, Settings, Versioned};
+
+/// `ww_softmax_options`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct SoftmaxOptions {
+    size: usize,
+    queries: usize,
+    causal: i32,
+    scale: f32,
+}
+
+// SAFETY: numbers.
+unsafe impl Versioned for SoftmaxOptions {}
+
+impl SoftmaxOptions {
+    fn native(&self) -> Options {
+        Options {
+            scale: if self.scale == 0.0 { 1.0 } else { self.scale },
+            causal: (self.causal != 0).then_some(self.queries),
+        }
+    }
+}
+
+/// Forward.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_softmax_forward(
+    stream: Ref<Stream>,
+    rows: usize,
+    columns: usize,
+    options: Settings<SoftmaxOptions>,
+    dtype: i32,
+    x: Input,
+    y: Output,
+) -> i32 {
+    guard("ww_softmax_forward", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let options = options.get("options")?.native();
+        with_float!(dtype, T => {
+            let x = args.read::<T>("x", x, &[rows, columns])?;
+            let y = args.write::<T>("y", y, &[rows, columns])?;
+            Ok(softmax::forward(args.handle, Shape { rows, columns }, options, x, y)?)
+        })
+    })
+}
+
+/// Backward.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_softmax_backward(
+    stream: Ref<Stream>,
+    rows: usize,
+    columns: usize,
+    options: Settings<SoftmaxOptions>,
+    dtype: i32,
+    dy: Input,
+    y: Input,
+    write: i32,
+    dx: Output,
+) -> i32 {
+    guard("ww_softmax_backward", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let options = options.get("options")?.native();
+        let write = write_of(write)?;
+        with_float!(dtype, T => {
+            let dy = args.read::<T>("dy", dy, &[rows, columns])?;
+            let y = args.read::<T>("y", y, &[rows, columns])?;
+            let dx = args.write::<T>("dx", dx, &[rows, columns])?;
+            Ok(softmax::backward(args.handle, Shape { rows, columns }, options, dy, y, write, dx)?)
+        })
+    })
+}
