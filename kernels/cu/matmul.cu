@@ -6,6 +6,7 @@
 // Products by tensor cores have THREADS threads, those in f32 F32_THREADS; dynamic shared memory is what the operands' steps or the sums need, in one place. Accesses beside the
 // operands' are of four elements where `packed`: then columns are a multiple of four, and all begin at multiples of 16 bytes.
 #include "activation.cuh"
+#include "partials.cuh"
 #include "product.cuh"
 
 // Rows of each group: from begin[g] to begin[g + 1].
@@ -14,7 +15,8 @@ struct Groups {
   uint32_t begin[MOST_GROUPS + 1];
 };
 
-// What is made of the sums, which are [rows, columns], or [rows, 2 columns] where the activation has pairs.
+// What is made of the sums. FORWARD: `pre` is written; with pairs it has twice the columns of y, and so have the sums. INPUT: `pre`
+// is the argument of the activation whose gradient is made of the sums, or null; with pairs it and y have twice the sums' columns.
 template <class T, class TO> struct Epilogue {
   const T* bias;
   T* pre;
@@ -102,14 +104,35 @@ __device__ inline void finish(const float* sums, const Epilogue<T, TO>& to, uint
       if (DIRECTION == FORWARD && to.pre) store_some(to.pre + size_t(y) * every + part * columns + x, sum.of, count, to.packed);
       for (uint32_t i = 0; i < 4; i++) values[i] = part == 0 && pairs ? swiglu(sum.of[i], values[i]) : sum.of[i];
     }
+    auto put = [&](size_t at) {
+      if (to.residual) {
+        auto residual = load_some(to.residual + at, count, to.packed);
+        for (uint32_t i = 0; i < 4; i++) values[i] += to_f32(residual.of[i]);
+      }
+      store_some(to.y + at, values, count, to.packed);
+    };
     if (DIRECTION == FORWARD && !pairs && to.activation != NONE) {
       for (uint32_t i = 0; i < 4; i++) values[i] = activated(to.activation, values[i]);
     }
-    if (to.residual) {
-      auto residual = load_some(to.residual + at, count, to.packed);
-      for (uint32_t i = 0; i < 4; i++) values[i] += to_f32(residual.of[i]);
+    if (DIRECTION == INPUT && to.pre) {
+      bool halves = to.activation == SWIGLU;
+      at += halves ? size_t(y) * columns : 0;
+      auto pre = load_some(to.pre + at, count, to.packed);
+      if (halves) {
+        auto up = load_some(to.pre + at + columns, count, to.packed);
+        float of_gate[4];
+        for (uint32_t i = 0; i < 4; i++) {
+          float dy = values[i];
+          of_gate[i] = to_f32(pre.of[i]), values[i] = to_f32(up.of[i]);
+          swiglu_gradients(of_gate[i], values[i], dy);
+        }
+        put(at + columns);
+        for (uint32_t i = 0; i < 4; i++) values[i] = of_gate[i];
+      } else {
+        for (uint32_t i = 0; i < 4; i++) values[i] = __fmul_rn(values[i], derivative(to.activation, to_f32(pre.of[i])));
+      }
     }
-    store_some(to.y + at, values, count, to.packed);
+    put(at);
   }
 }
 
@@ -138,9 +161,10 @@ __device__ inline void layer(const T* a, const T* b, Epilogue<T, TO> to, const G
   } else {
     if (row >= count) return;
     rows = count, a += begin * length, b += blockIdx.y * size_t(columns) * length;
-    to.y += begin * outputs;
-    if (to.residual) to.residual += begin * outputs;
-    if (DIRECTION == FORWARD && to.pre) to.pre += begin * columns;
+    size_t written = DIRECTION == INPUT && to.activation == SWIGLU ? 2 * size_t(outputs) : outputs;
+    to.y += begin * written;
+    if (to.residual) to.residual += begin * written;
+    if (to.pre) to.pre += begin * (DIRECTION == INPUT ? written : columns);
   }
   Operand<T> of_a = {a, rows, length, row, rows, 0}, of_b = {b, columns, length, column, outputs, pairs ? outputs : 0};
   if constexpr (sizeof(T) == 2) {
@@ -202,6 +226,17 @@ __device__ inline void backward_activation(const T* pre, const T* dy, T* dpre, s
   });
 }
 
+// Partial sums of dy's columns; launch: partials.cuh.
+template <uint32_t N, class T> __device__ inline void backward_bias(const T* dy, f32* partials, uint32_t rows, uint32_t columns) {
+  sum_part<1, N>(rows, columns, partials, [&](uint32_t at, uint32_t row) {
+    Terms<1, N> terms;
+    auto run = load<N>(dy + size_t(row) * columns + at);
+#pragma unroll
+    for (uint32_t i = 0; i < N; i++) terms.of[0][i] = to_f32(run.of[i]);
+    return terms;
+  });
+}
+
 #define ELEMENTS(T)                                                                                                                              \
   extern "C" __global__ void matmul_activate_##T(const T* pre, T* y, size_t count, uint32_t half, uint32_t activation, uint32_t packed) {        \
     activate<T>(pre, y, count, half, activation, packed);                                                                                        \
@@ -209,11 +244,22 @@ __device__ inline void backward_activation(const T* pre, const T* dy, T* dpre, s
   extern "C" __global__ void matmul_backward_activation_##T(const T* pre, const T* dy, T* dpre, size_t count, uint32_t half,                     \
                                                             uint32_t activation, uint32_t packed) {                                              \
     backward_activation<T>(pre, dy, dpre, count, half, activation, packed);                                                                      \
+  }                                                                                                                                              \
+  extern "C" __global__ void matmul_backward_bias_##T(const T* dy, f32* partials, uint32_t m, uint32_t n, uint32_t packed) {                     \
+    if (packed) {                                                                                                                                \
+      backward_bias<16 / sizeof(T)>(dy, partials, m, n);                                                                                         \
+    } else {                                                                                                                                     \
+      backward_bias<1>(dy, partials, m, n);                                                                                                      \
+    }                                                                                                                                            \
   }
 
 ELEMENTS(f32)
 ELEMENTS(bf16)
 ELEMENTS(f16)
+
+extern "C" __global__ void matmul_add_parts(const f32* partials, uint32_t parts, uint32_t n, f32* db) {
+  add_parts<1>(partials, parts, n, {db});
+}
 
 #define LAYER(NAME, T, TILE, PACKED, BOUND)                                                                                                      \
   extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
@@ -222,9 +268,9 @@ ELEMENTS(f16)
     layer<FORWARD, TILE, PACKED>(x, w, Epilogue<T, T>{bias, pre, residual, y, scale, activation, packed}, groups, m, n, k);                      \
   }                                                                                                                                              \
   extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
-      matmul_backward_input_##NAME##_##T(const T* dy, const T* w, const T* residual, T* dx, const __grid_constant__ Groups groups, uint32_t m,   \
-                                         uint32_t n, uint32_t k, float scale, uint32_t packed) {                                                 \
-    layer<INPUT, TILE, PACKED>(dy, w, Epilogue<T, T>{nullptr, nullptr, residual, dx, scale, NONE, packed}, groups, m, k, n);                     \
+      matmul_backward_input_##NAME##_##T(const T* dy, const T* w, T* pre, const T* residual, T* dx, const __grid_constant__ Groups groups,       \
+                                         uint32_t m, uint32_t n, uint32_t k, float scale, uint32_t activation, uint32_t packed) {                \
+    layer<INPUT, TILE, PACKED>(dy, w, Epilogue<T, T>{nullptr, pre, residual, dx, scale, activation, packed}, groups, m, k, n);                   \
   }                                                                                                                                              \
   extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
       matmul_backward_weight_##NAME##_##T(const T* x, const T* dy, float* dw, const __grid_constant__ Groups groups, uint32_t m, uint32_t n,     \

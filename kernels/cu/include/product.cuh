@@ -96,15 +96,13 @@ template <class T, uint32_t TILE, Layout LAYOUT> struct Loader<T, TILE, LAYOUT, 
   __device__ void first(uint32_t) { next(0); }
 
   __device__ void next(uint32_t stage) {
-    for (uint32_t of = threadIdx.x; of < At::BYTES / 16; of += THREADS) {
-      uint32_t line = of / At::UNITS, unit = of % At::UNITS;
-      Run<T, 8> run;
-      for (uint32_t i = 0; i < 8; i++) {
-        int32_t k = begin + int32_t(LAYOUT == ALONG ? unit * 8 + i : line);
-        size_t row = operand.template row<TILE>(LAYOUT == ALONG ? line : unit * 8 + i);
-        run.of[i] = k < 0 ? from_f32<T>(0.0f) : operand.data[LAYOUT == ALONG ? row * operand.length + k : size_t(k) * operand.rows + row];
-      }
-      store(reinterpret_cast<T*>(shared + stage + At::at(line, unit)), run);
+#pragma unroll 4
+    for (uint32_t of = threadIdx.x; of < TILE * STEP; of += THREADS) {
+      uint32_t line = of / (At::LINE / 2), place = of % (At::LINE / 2);
+      int32_t k = begin + int32_t(LAYOUT == ALONG ? place : line);
+      size_t row = operand.template row<TILE>(LAYOUT == ALONG ? line : place);
+      T element = k < 0 ? from_f32<T>(0.0f) : operand.data[LAYOUT == ALONG ? row * operand.length + k : size_t(k) * operand.rows + row];
+      reinterpret_cast<T*>(shared + stage + At::at(line, place / 8))[place % 8] = element;
     }
     begin += STEP;
   }
@@ -251,7 +249,7 @@ __device__ inline void f32_product(float (&sums)[8][8], const Operand<float>& a,
     copy_commit();
     const float* of_a = reinterpret_cast<const float*>(shared + step % STAGES * STAGE);
     const float* of_b = reinterpret_cast<const float*>(shared + step % STAGES * STAGE + HALF);
-#pragma unroll
+#pragma unroll 4
     for (uint32_t k = 0; k < F32_STEP; k++) {
       Run<float, 4> x[2] = {load<4>(of_a + k * LINE + row), load<4>(of_a + k * LINE + TILE / 2 + row)};
       Run<float, 4> y[2] = {load<4>(of_b + k * LINE + column), load<4>(of_b + k * LINE + TILE / 2 + column)};

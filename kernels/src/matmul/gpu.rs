@@ -2,8 +2,8 @@
 
 use warpweft_device::{Arg, DType, Float, Stream, View, ViewMut};
 
-use super::{Activation, Epilogue, Shape};
-use crate::launch::{Extent, MATMUL};
+use super::{Activation, Epilogue, Shape, Through};
+use crate::launch::{Extent, MATMUL, PartsLaunch};
 use crate::{KernelError, Write};
 
 /// Groups of a launch, as in `cu/matmul.cu`.
@@ -187,16 +187,20 @@ pub(crate) fn forward<T: Float>(
     Ok(())
 }
 
+#[allow(clippy::too_many_arguments, reason = "the arguments of the op, and its name")]
 pub(crate) fn backward_input<T: Float>(
     stream: &Stream,
     op: &'static str,
     shape: Grouped<'_>,
     dy: View<'_, T>,
     w: View<'_, T>,
+    through: Through<'_, T>,
     write: Write,
     mut dx: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
     let Grouped { n, k, .. } = shape;
+    let Through { scale, activation, pre } = through;
+    let width = if activation == Activation::SwiGlu { 2 * k } else { k };
     shape.check(op)?;
     for part in shape.parts() {
         let (first, m) = (part.rows, part.sum());
@@ -205,20 +209,24 @@ pub(crate) fn backward_input<T: Float>(
         }
         let groups = part.groups..part.groups + part.counts.len();
         let (dy, w) = (dy.slice(first * n..(first + m) * n)?, w.slice(groups.start * n * k..groups.end * n * k)?);
-        let dx = dx.reborrow().slice(first * k..(first + m) * k)?;
+        let written = first * width..(first + m) * width;
+        let pre = pre.map(|pre| pre.slice(written.clone())).transpose()?;
+        let dx = dx.reborrow().slice(written)?;
         let result = Output { rows: part.largest(), columns: k, pairs: false, groups: groups.len() };
         let tiles = result.tiles::<T>(op, stream, units([dy, w], [n, k]))?;
-        let packed = k.is_multiple_of(4) && dx.as_view().is_aligned(16);
+        let packed = k.is_multiple_of(4) && dx.as_view().is_aligned(16) && pre.is_none_or(|pre| pre.is_aligned(16));
         let args = [
             dy.try_into()?,
             w.try_into()?,
+            optional(pre)?,
             optional((write == Write::Add).then(|| dx.as_view()))?,
             dx.try_into()?,
             part.begins(),
             (m as u32).into(),
             (n as u32).into(),
             (k as u32).into(),
-            1f32.into(),
+            scale.into(),
+            number(activation),
             u32::from(packed).into(),
         ];
         MATMUL.launch::<T>(stream, &format!("matmul_backward_input_{}_", tiles.variant), tiles.extent, &args)?;
@@ -261,6 +269,25 @@ pub(crate) fn backward_weight<T: Float>(
         MATMUL.launch::<T>(stream, &format!("matmul_backward_weight_{}_", tiles.variant), tiles.extent, &args)?;
     }
     Ok(())
+}
+
+pub(super) fn backward_bias<T: Float>(
+    stream: &Stream,
+    op: &'static str,
+    shape: Shape,
+    dy: View<'_, T>,
+    db: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    let Shape { m, n, .. } = shape;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let launch = PartsLaunch::new::<T>(op, stream, [m, n], 1, dy.is_aligned(16))?;
+    let (rows, columns) = ((m as u32).into(), n as u32);
+    let args = [dy.try_into()?, launch.partials()?, rows, columns.into(), u32::from(launch.packed).into()];
+    MATMUL.launch::<T>(stream, "matmul_backward_bias_", launch.extent, &args)?;
+    let args = [launch.partials()?, launch.parts.into(), columns.into(), db.try_into()?];
+    MATMUL.launch::<f32>(stream, "matmul_add_parts", launch.add, &args)
 }
 
 /// How elements are spread over threads, 16 bytes or one a thread.

@@ -7,10 +7,10 @@ use super::activation::{gelu_erf_derivative, gelu_tanh_derivative, relu_derivati
 use super::{Activation, LEAST_ELEMENTS, Shape};
 use crate::gemm::{Grid, Matrix, matrix_mut, multiply};
 use crate::simd::vectorised;
-use crate::{Write, rows, scratch};
+use crate::{Write, rows};
 
 /// Rows or columns of a tile that is computed in scratch memory.
-const SCRATCH_BLOCK: usize = 256;
+pub(super) const SCRATCH_BLOCK: usize = 256;
 
 /// Rows whose sum is taken first, so that a long sum's rounding errors do not grow with its length alone.
 const SUM_BLOCK: usize = 64;
@@ -18,63 +18,27 @@ const SUM_BLOCK: usize = 64;
 /// Columns of a bias gradient that one thread sums at a time.
 const BIAS_COLUMNS: usize = 256;
 
-pub(super) fn backward_input<T: Float>(pool: &CpuPool, shape: Shape, dy: &[T], w: &[T], write: Write, dx: &mut [T]) {
-    let Shape { m, n, k } = shape;
-    let (dy, w) = (Matrix::row_major(dy, m, n), Matrix::row_major(w, n, k));
-    if T::DTYPE == DType::F32 {
-        product(pool, dy, w, write, matrix_mut(bytemuck::cast_slice_mut(dx), m, k));
-    } else {
-        rounded_product(pool, dy, w, write, matrix_mut(dx, m, k));
-    }
-}
-
 pub(super) fn backward_weight<T: Float>(pool: &CpuPool, shape: Shape, x: &[T], dy: &[T], dw: &mut [f32]) {
     let Shape { m, n, k } = shape;
     let (x, dy) = (Matrix::row_major(x, m, k), Matrix::row_major(dy, m, n));
-    product(pool, dy.transposed(), x, Write::Add, matrix_mut(dw, n, k));
+    product(pool, 1.0, dy.transposed(), x, Write::Add, matrix_mut(dw, n, k));
 }
 
-/// c (+)= a b, in place.
-fn product<T: Float>(pool: &CpuPool, a: Matrix<'_, T>, b: Matrix<'_, T>, write: Write, c: ArrayViewMut2<'_, f32>) {
+/// c (+)= scale a b, in place.
+pub(super) fn product<T: Float>(
+    pool: &CpuPool,
+    scale: f32,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    write: Write,
+    c: ArrayViewMut2<'_, f32>,
+) {
     let largest = if T::DTYPE == DType::F32 { usize::MAX } else { SCRATCH_BLOCK };
     let grid = Grid::new(a.rows, b.columns, pool.threads(), largest);
     let places = grid.places(a.rows, b.columns);
     let beta = if write == Write::Add { 1.0 } else { 0.0 };
     pool.for_each(places.into_iter().zip(grid.cut(c)).collect(), |((rows, columns), mut c)| {
-        a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(1.0, a, b, beta, &mut c)));
-    });
-}
-
-/// c (+)= a b through f32 scratch, rounded once.
-fn rounded_product<T: Float>(
-    pool: &CpuPool,
-    a: Matrix<'_, T>,
-    b: Matrix<'_, T>,
-    write: Write,
-    c: ArrayViewMut2<'_, T>,
-) {
-    let grid = Grid::new(a.rows, b.columns, pool.threads(), SCRATCH_BLOCK);
-    let places = grid.places(a.rows, b.columns);
-    pool.for_each(places.into_iter().zip(grid.cut(c)).collect(), |((rows, columns), mut c)| {
-        let (height, width) = (rows.len(), columns.len());
-        scratch::with(height * width, |sums| {
-            let mut result = matrix_mut(sums, height, width);
-            a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(1.0, a, b, 0.0, &mut result)));
-            vectorised(
-                #[inline(always)]
-                || {
-                    for (to, from) in c.rows_mut().into_iter().zip(sums.chunks_exact(width)) {
-                        let to = to.into_slice().expect("rows are contiguous");
-                        match write {
-                            Write::Set => to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(*from)),
-                            Write::Add => {
-                                to.iter_mut().zip(from).for_each(|(to, from)| *to = T::from_f32(to.to_f32() + from));
-                            }
-                        }
-                    }
-                },
-            );
-        });
+        a.rows(rows).with_f32(|a| b.columns(columns).with_f32(|b| multiply(scale, a, b, beta, &mut c)));
     });
 }
 

@@ -1,4 +1,4 @@
-//! Matrix products of a linear layer, with epilogues: y = activation(x wᵀ + b) + residual, and its gradients.
+//! Matrix products of a linear layer, with epilogues: y = activation(scale x wᵀ + b) + residual, and its gradients.
 //!
 //! Weights are `[N outputs, K inputs]`, row-major, as in PyTorch's `nn.Linear`.
 //!
@@ -17,8 +17,9 @@
 
 mod activation;
 mod cpu;
-mod gpu;
+pub(crate) mod gpu;
 mod gradients;
+mod input;
 pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
@@ -90,7 +91,22 @@ fn check_shape(op: &'static str, shape: Shape, activation: Activation) -> Result
     Ok(())
 }
 
-/// y = activation(x wᵀ + bias) + residual; x `[M, K]`, w `[N, K]`, y `[M, N]` or, with SwiGLU, `[M, N/2]`.
+/// What an epilogue may be, whichever op it is of.
+pub(crate) fn check_epilogue(
+    op: &'static str,
+    shape: Shape,
+    activation: Activation,
+    pre: bool,
+) -> Result<(), KernelError> {
+    check_shape(op, shape, activation)?;
+    if activation == Activation::None && pre {
+        let rule = "is the activation's argument: give an activation or leave it out";
+        return Err(KernelError::Combination { op, argument: "pre", rule });
+    }
+    Ok(())
+}
+
+/// y = activation(scale x wᵀ + bias) + residual; x `[M, K]`, w `[N, K]`, y `[M, N]` or, with SwiGLU, `[M, N/2]`.
 ///
 /// Storage of `T`, sums in f32, rounded once to y and once to `pre` (y is not computed from the rounded `pre`). An
 /// f32 element is within (K + 4) 2^-24 (Σ|x w| + |bias| + |residual|) of the exact one before the activation.
@@ -109,12 +125,8 @@ pub fn forward<T: Float>(
     const OP: &str = "matmul::forward";
     let Shape { m, n, k } = shape;
     let Epilogue { scale, bias, activation, pre, residual } = epilogue;
-    check_shape(OP, shape, activation)?;
+    check_epilogue(OP, shape, activation, pre.is_some())?;
     check::finite(OP, "scale", scale)?;
-    if activation == Activation::None && pre.is_some() {
-        let rule = "is the activation's argument: give an activation or leave it out";
-        return Err(KernelError::Combination { op: OP, argument: "pre", rule });
-    }
     let outputs = activation.outputs(n);
     let x = check::region(stream, OP, "x", x, &[m, k])?;
     let w = check::region(stream, OP, "w", w, &[n, k])?;
@@ -164,6 +176,23 @@ pub fn activate<T: Float>(
     Ok(())
 }
 
+/// What dy w is multiplied with in the same pass: the factor of a scaled product, and the derivative of the activation that
+/// the layer's input came out of.
+pub struct Through<'a, T> {
+    /// The factor on dy w: 1 unless set.
+    pub scale: f32,
+    /// The activation whose result x was.
+    pub activation: Activation,
+    /// Its argument: `[M, K]`, or `[M, 2K]` with SwiGLU. Only with an activation, which needs it.
+    pub pre: Option<View<'a, T>>,
+}
+
+impl<T> Default for Through<'_, T> {
+    fn default() -> Self {
+        Self { scale: 1.0, activation: Activation::None, pre: None }
+    }
+}
+
 /// dx = dy w, or dx += dy w; dy `[M, N]` (the gradient of x wᵀ + b), w `[N, K]`, dx `[M, K]`.
 ///
 /// # Errors
@@ -176,14 +205,46 @@ pub fn backward_input<T: Float>(
     write: Write,
     dx: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
+    backward_input_through(stream, shape, dy, w, Through::default(), write, dx)
+}
+
+/// dx = scale (dy w) · activation'(pre), or added to dx: [`backward_input`] and then [`backward_activation`] of the layer
+/// before in one pass. dx is `[M, K]`, or `[M, 2K]` with SwiGLU, as `pre` is. It is rounded once; in f32 these are the bits
+/// of the two calls.
+///
+/// # Errors
+/// As for [`backward_input`]; an activation without `pre`, `pre` without an activation, a scale that is not finite.
+pub fn backward_input_through<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    dy: View<'_, T>,
+    w: View<'_, T>,
+    through: Through<'_, T>,
+    write: Write,
+    dx: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
     const OP: &str = "matmul::backward_input";
     let Shape { m, n, k } = shape;
+    let Through { scale, activation, pre } = through;
+    check::finite(OP, "scale", scale)?;
+    if pre.is_some() != (activation != Activation::None) {
+        let rule = "is the activation's argument: give both or neither";
+        return Err(KernelError::Combination { op: OP, argument: "pre", rule });
+    }
+    let halves = if activation == Activation::SwiGlu { 2 } else { 1 };
+    let pre = pre.map(|pre| check::region(stream, OP, "pre", pre, &[m, k.saturating_mul(halves)])).transpose()?;
     let dy = check::region(stream, OP, "dy", dy, &[m, n])?;
     let w = check::region(stream, OP, "w", w, &[n, k])?;
-    let dx = check::region_mut(stream, OP, "dx", dx, &[m, k])?;
+    let dx = check::region_mut(stream, OP, "dx", dx, &[m, k.saturating_mul(halves)])?;
     match stream.device().cpu_pool() {
-        Ok(pool) => gradients::backward_input(pool, shape, dy.host()?, w.host()?, write, dx.host()?),
-        Err(_) => gpu::backward_input(stream, OP, gpu::Grouped { counts: &[m], n, k }, dy, w, write, dx)?,
+        Ok(pool) => {
+            let through = input::Through { scale, activation, pre: pre.map(View::host).transpose()? };
+            input::backward(pool, shape, dy.host()?, w.host()?, through, write, dx.host()?);
+        }
+        Err(_) => {
+            let through = Through { scale, activation, pre };
+            gpu::backward_input(stream, OP, gpu::Grouped { counts: &[m], n, k }, dy, w, through, write, dx)?;
+        }
     }
     Ok(())
 }
@@ -222,9 +283,12 @@ pub fn backward_bias<T: Float>(
     db: ViewMut<'_, f32>,
 ) -> Result<(), KernelError> {
     const OP: &str = "matmul::backward_bias";
-    let dy = check::view(stream, OP, "dy", dy, &[shape.m, shape.n])?;
-    let db = check::view_mut(stream, OP, "db", db, &[shape.n])?;
-    gradients::backward_bias(stream.device().cpu_pool()?, shape, dy, db);
+    let dy = check::region(stream, OP, "dy", dy, &[shape.m, shape.n])?;
+    let db = check::region_mut(stream, OP, "db", db, &[shape.n])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => gradients::backward_bias(pool, shape, dy.host()?, db.host()?),
+        Err(_) => gpu::backward_bias(stream, OP, shape, dy, db)?,
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
-use crate::matmul::{self, Activation, Epilogue};
+use crate::matmul::{self, Activation, Epilogue, Through, gpu};
 use crate::{KernelError, Write, check};
 
 /// Sizes: x is `[the sum of counts, k]`, w is `[experts, n, k]`.
@@ -18,7 +18,11 @@ pub struct Shape<'a> {
     pub k: usize,
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
+    fn grouped(&self) -> gpu::Grouped<'a> {
+        gpu::Grouped { counts: self.counts, n: self.n, k: self.k }
+    }
+
     /// All rows.
     fn rows(&self, op: &'static str) -> Result<usize, KernelError> {
         let rows = self.counts.iter().try_fold(0usize, |rows, count| rows.checked_add(*count));
@@ -54,11 +58,16 @@ pub fn forward<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::grouped::forward";
     let (rows, experts, outputs) = (shape.rows(OP)?, shape.counts.len(), activation.outputs(shape.n));
-    check::view(stream, OP, "x", x, &[rows, shape.k])?;
-    check::view(stream, OP, "w", w, &[experts, shape.n, shape.k])?;
-    check::view_mut(stream, OP, "y", y.reborrow(), &[rows, outputs])?;
+    matmul::check_epilogue(OP, matmul::Shape { m: rows, n: shape.n, k: shape.k }, activation, pre.is_some())?;
+    check::region(stream, OP, "x", x, &[rows, shape.k])?;
+    check::region(stream, OP, "w", w, &[experts, shape.n, shape.k])?;
+    check::region_mut(stream, OP, "y", y.reborrow(), &[rows, outputs])?;
     if let Some(pre) = &mut pre {
-        check::view_mut(stream, OP, "pre", pre.reborrow(), &[rows, shape.n])?;
+        check::region_mut(stream, OP, "pre", pre.reborrow(), &[rows, shape.n])?;
+    }
+    if stream.device().cpu_pool().is_err() {
+        let epilogue = Epilogue { activation, pre, ..Epilogue::default() };
+        return gpu::forward(stream, OP, shape.grouped(), x, w, epilogue, y);
     }
     for (expert, row, product) in shape.each() {
         let matmul::Shape { m, n, k } = product;
@@ -84,9 +93,12 @@ pub fn backward_input<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::grouped::backward_input";
     let (rows, experts) = (shape.rows(OP)?, shape.counts.len());
-    check::view(stream, OP, "dy", dy, &[rows, shape.n])?;
-    check::view(stream, OP, "w", w, &[experts, shape.n, shape.k])?;
-    check::view_mut(stream, OP, "dx", dx.reborrow(), &[rows, shape.k])?;
+    check::region(stream, OP, "dy", dy, &[rows, shape.n])?;
+    check::region(stream, OP, "w", w, &[experts, shape.n, shape.k])?;
+    check::region_mut(stream, OP, "dx", dx.reborrow(), &[rows, shape.k])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::backward_input(stream, OP, shape.grouped(), dy, w, Through::default(), write, dx);
+    }
     for (expert, row, product) in shape.each() {
         let matmul::Shape { m, n, k } = product;
         let (dy, w) = (dy.slice(row * n..(row + m) * n)?, w.slice(expert * n * k..(expert + 1) * n * k)?);
@@ -108,9 +120,12 @@ pub fn backward_weight<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::grouped::backward_weight";
     let (rows, experts) = (shape.rows(OP)?, shape.counts.len());
-    check::view(stream, OP, "x", x, &[rows, shape.k])?;
-    check::view(stream, OP, "dy", dy, &[rows, shape.n])?;
-    check::view_mut(stream, OP, "dw", dw.reborrow(), &[experts, shape.n, shape.k])?;
+    check::region(stream, OP, "x", x, &[rows, shape.k])?;
+    check::region(stream, OP, "dy", dy, &[rows, shape.n])?;
+    check::region_mut(stream, OP, "dw", dw.reborrow(), &[experts, shape.n, shape.k])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::backward_weight(stream, OP, shape.grouped(), x, dy, dw);
+    }
     for (expert, row, product) in shape.each() {
         let matmul::Shape { m, n, k } = product;
         let (x, dy) = (x.slice(row * k..(row + m) * k)?, dy.slice(row * n..(row + m) * n)?);

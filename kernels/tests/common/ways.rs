@@ -38,6 +38,10 @@ static TWO_WAYS: LazyLock<Vec<(String, On)>> = LazyLock::new(|| {
     ways.into_iter().map(|way| opened(way.to_owned())).collect()
 });
 
+/// Each way on a device of one multiprocessor, for which the products of matrices choose large tiles.
+static EVERY_WAY_ON_ONE: LazyLock<Vec<(String, On)>> =
+    LazyLock::new(|| every_way().map(|way| opened(format!("&multiprocessors=1{way}"))).collect());
+
 fn opened(way: String) -> (String, On) {
     let on = On::open(&format!("software?check=all{way}"));
     (way, on)
@@ -65,6 +69,12 @@ fn same_bits<T: Element>(ways: &[(String, On)], work: impl Fn(&On) -> Vec<T>) ->
 #[track_caller]
 pub(crate) fn same_bits_in_every_way<T: Element>(work: impl Fn(&On) -> Vec<T>) -> Vec<T> {
     same_bits(&EVERY_WAY, work)
+}
+
+/// The same on a device of one multiprocessor.
+#[track_caller]
+pub(crate) fn same_bits_in_every_way_on_one<T: Element>(work: impl Fn(&On) -> Vec<T>) -> Vec<T> {
+    same_bits(&EVERY_WAY_ON_ONE, work)
 }
 
 /// The same in two ways far apart, for larger shapes.
