@@ -4,11 +4,13 @@
 
 mod common;
 
-use common::attention::{Case, Output, largest, shape};
+use common::attention::{Case, largest, shape};
 use common::ways::{same_bits_in_every_way, same_bits_in_two_ways};
-use common::{On, U, assert_within, rounding};
-use warpweft_device::{Float, bf16, f16};
+use common::{On, U, assert_within, f64s, rounding};
+use warpweft_device::{DType, Float, bf16, f16};
 use warpweft_kernels::attention::{Dropout, Options, Window};
+
+const LONG: bool = cfg!(feature = "long-tests");
 
 const DROPOUT: Option<Dropout> =
     Some(Dropout { probability: 0.3, seed: 0x1234_5678_9abc, first_sequence: 3, first_head: 5 });
@@ -21,6 +23,9 @@ fn window(left: usize, right: usize) -> Window {
 struct Bounds {
     out: f64,
     lse: f64,
+    dq: f64,
+    dk: f64,
+    dv: f64,
 }
 
 impl Bounds {
@@ -41,7 +46,19 @@ impl Bounds {
         let kept = case.options.dropout.map_or(1.0, |dropout| 1.0 / (1.0 - f64::from(dropout.probability)));
         // Weights are rounded before they meet v; the sum of keys is truncated.
         let out = kept * largest(&case.v) * (2.0 * weight + rounding::<T>(1.0) + (2.0 * keys + 4.0) * U);
-        Self { out, lse: score + weight + keys * U }
+        let (rows, dout) = ((case.shape.queries * case.shape.heads / case.shape.kv_heads) as f64, largest(&case.dout));
+        // |dP| and |delta| are at most D |dout| |v|; dS = P (dP - delta) is rounded, and so are weights and out.
+        let dp = kept * d * dout * largest(&case.v);
+        let capped = if cap > 0.0 { 2.0 * score / cap } else { 0.0 };
+        let difference = (4.0 * d + 4.0) * U * dp + d * dout * (out + rounding::<T>(kept * largest(&case.v)));
+        let ds = 2.0 * dp * (weight + capped + 4.0 * U + rounding::<T>(1.0)) + difference;
+        Self {
+            out,
+            lse: score + weight + keys * U,
+            dq: scale * largest(&case.k) * (ds + 2.0 * dp * (2.0 * keys + 4.0) * U),
+            dk: scale * largest(&case.q) * rows * (ds + 2.0 * dp * (2.0 * rows + 4.0) * U),
+            dv: kept * rows * dout * (weight + rounding::<T>(1.0) + (2.0 * rows + 4.0) * U),
+        }
     }
 }
 
@@ -55,55 +72,107 @@ fn assert_like<T: Float>(what: &str, given: &[T], exact: &[f64], lowp: &[f64], t
     assert_within(what, given, exact, |_| times * most + 2f64.powi(-20));
 }
 
-fn check_forward<T: Float>(case: &Case<T>, all: bool) -> Output<T> {
-    let what = format!("{:?} {:?} {}", case.shape, case.options, T::DTYPE);
-    let run = |on: &On| {
-        let Output { out, lse } = case.forward(on);
-        let mut bits = bytemuck::cast_slice::<T, u8>(&out).to_vec();
-        bits.extend(bytemuck::cast_slice::<f32, u8>(&lse));
-        bits
-    };
-    let bits = if all { same_bits_in_every_way(run) } else { same_bits_in_two_ways(run) };
-    let (out, lse) = bits.split_at(size_of::<T>() * case.q.len());
-    let saved = Output { out: bytemuck::pod_collect_to_vec(out), lse: bytemuck::pod_collect_to_vec(lse) };
+/// out and the gradients at the kernels' precision: of 16-bit storage the formula with their roundings, of f32 the CPU's path.
+fn at_its_precision<T: Float>(case: &Case<T>) -> (Vec<f64>, [Vec<f64>; 3]) {
+    if T::DTYPE != DType::F32 {
+        return (case.reference(Some(round::<T>)).0, case.reference_gradients(Some(round::<T>)));
+    }
+    let on = On::threads(1);
+    let saved = case.forward(&on);
+    (f64s(&saved.out), case.backward(&on, &saved).map(|gradient| f64s(&gradient)))
+}
+
+/// Runs in every way or in two, and compares all bytes.
+fn run<T: Float>(all: bool, lengths: &[usize], work: impl Fn(&On) -> Vec<Vec<T>>) -> Vec<Vec<T>> {
+    let joined = |on: &On| work(on).concat();
+    let mut rest = &(if all { same_bits_in_every_way(joined) } else { same_bits_in_two_ways(joined) })[..];
+    let parts = lengths.iter().map(|&len| {
+        let (part, after) = rest.split_at(len);
+        rest = after;
+        part.to_vec()
+    });
+    parts.collect()
+}
+
+fn check<T: Float>(case: &Case<T>, all: bool) {
+    let what = |name: &str| format!("{name} of {:?} {:?} {}", case.shape, case.options, T::DTYPE);
+    let bounds = Bounds::of(case);
+    let lengths = [&case.q, &case.q, &case.k, &case.v].map(Vec::len);
+    let lses = std::sync::Mutex::new(Vec::new());
+    let mut given = run(all, &lengths, |on| {
+        let saved = case.forward(on);
+        let [dq, dk, dv] = case.backward(on, &saved);
+        lses.lock().unwrap().push(saved.lse.clone());
+        vec![saved.out, dq, dk, dv]
+    });
+    let lses = lses.into_inner().unwrap();
+    assert!(lses.iter().all(|lse| *lse == lses[0]), "{}", what("lse"));
     let (out, lse) = case.reference(None);
-    let (bounds, lowp) = (Bounds::of(case), case.reference(Some(round::<T>)));
-    assert_within(&format!("out of {what}"), &saved.out, &out, |_| bounds.out);
-    assert_within(&format!("lse of {what}"), &saved.lse, &lse, |i| bounds.lse + 4.0 * U * lse[i].abs());
-    assert_like(&format!("out of {what}"), &saved.out, &out, &lowp.0, 2.0);
-    saved
+    let (low, low_gradients) = at_its_precision(case);
+    assert_within(&what("lse"), &lses[0], &lse, |i| bounds.lse + 4.0 * U * lse[i].abs());
+    assert_within(&what("out"), &given[0], &out, |_| bounds.out);
+    assert_like(&what("out"), &given[0], &out, &low, 2.0);
+    let exact = case.reference_gradients(None);
+    let names = [("dq", bounds.dq), ("dk", bounds.dk), ("dv", bounds.dv)];
+    for (((name, bound), given), (exact, low)) in
+        names.into_iter().zip(given.drain(1..)).zip(exact.iter().zip(&low_gradients))
+    {
+        assert_within(&what(name), &given, exact, |_| bound);
+        assert_like(&what(name), &given, exact, low, 3.0);
+    }
 }
 
 #[test]
 fn tiles_are_right_in_every_way() {
-    check_forward(&Case::<bf16>::new(shape(1, (70, 75), (2, 1), 64), Options::CAUSAL), true);
-    check_forward(&Case::<f16>::new(shape(2, (33, 70), (1, 1), 40), Options::FULL), true);
-    check_forward(&Case::<bf16>::new(shape(1, (20, 100), (1, 1), 128), Options::CAUSAL), true);
-    check_forward(&Case::<f16>::new(shape(1, (70, 40), (1, 1), 256), Options::FULL), true);
+    check(&Case::<bf16>::new(shape(1, (70, 75), (2, 1), 64), Options::CAUSAL), true);
+    let all = Options { window: window(40, 3), softcap: Some(5.0), dropout: DROPOUT, ..Options::FULL };
+    check(&Case::<f16>::of_lengths(&[(33, 50), (20, 7)], (1, 1), 40, all).alibi(), true);
+    check(&Case::<f32>::new(shape(1, (40, 41), (2, 1), 24), Options::CAUSAL), true);
+}
+
+#[test]
+fn other_sizes_of_tiles_are_right_in_every_way() {
+    check(&Case::<bf16>::new(shape(1, (20, 100), (1, 1), 128), Options::CAUSAL), true);
+    check(&Case::<f16>::new(shape(1, (70, 40), (1, 1), 256), Options::FULL), true);
 }
 
 #[test]
 fn every_head_size_is_right() {
     for head_size in [8, 32, 40, 64, 80, 96, 128, 256] {
-        check_forward(&Case::<bf16>::new(shape(1, (150, 200), (2, 1), head_size), Options::CAUSAL), false);
-        check_forward(&Case::<f16>::new(shape(1, (33, 65), (2, 2), head_size), Options::FULL), false);
-    }
-}
-
-#[test]
-fn queries_and_keys_may_differ_in_number() {
-    for lengths in [(1, 239), (3, 799), (127, 512), (113, 203), (0, 5), (5, 0), (5, 3), (300, 7), (1, 1)] {
-        for options in [Options::CAUSAL, Options::FULL] {
-            check_forward(&Case::<bf16>::new(shape(1, lengths, (2, 1), 64), options), false);
-            check_forward(&Case::<f16>::new(shape(1, lengths, (1, 1), 128), options), false);
+        check(&Case::<bf16>::new(shape(1, (70, 150), (1, 1), head_size), Options::CAUSAL), false);
+        check(&Case::<f32>::new(shape(1, (33, 45), (1, 1), head_size), Options::CAUSAL), false);
+        if LONG {
+            check(&Case::<f16>::new(shape(1, (33, 65), (2, 1), head_size), Options::FULL), false);
+            check(&Case::<bf16>::new(shape(2, (100, 170), (4, 2), head_size), Options::CAUSAL), false);
         }
     }
 }
 
 #[test]
-fn every_switch_is_right() {
+fn queries_and_keys_may_differ_in_number() {
+    for lengths in [(1, 239), (127, 512), (113, 203), (0, 5), (5, 0), (5, 3), (300, 7), (1, 1)] {
+        check(&Case::<bf16>::new(shape(1, lengths, (1, 1), 64), Options::CAUSAL), false);
+        if LONG {
+            check(&Case::<f16>::new(shape(1, lengths, (1, 1), 72), Options::FULL), false);
+        }
+        if LONG || lengths.1 < 200 {
+            check(&Case::<f32>::new(shape(1, lengths, (1, 1), 16), Options::CAUSAL), false);
+        }
+        if LONG {
+            check(&Case::<f16>::new(shape(1, lengths, (2, 1), 256), Options::CAUSAL), false);
+        }
+    }
+    check(&Case::<f16>::new(shape(1, (3, 799), (1, 1), 128), Options::CAUSAL), false);
+    if LONG {
+        check(&Case::<bf16>::new(shape(1, (1023, 1024), (1, 1), 128), Options::CAUSAL), false);
+        check(&Case::<f16>::new(shape(1, (1023, 1024), (1, 1), 64), Options::FULL), false);
+    }
+}
+
+/// Each switch alone, and together.
+fn switches() -> Vec<Options> {
     let full = Options::FULL;
-    for options in [
+    vec![
         Options { window: window(20, 5), ..full },
         Options { window: Window { left: Some(17), right: None }, ..Options::CAUSAL },
         Options { window: Window { left: None, right: Some(30) }, ..full },
@@ -113,12 +182,26 @@ fn every_switch_is_right() {
         Options { scale: Some(0.0), ..Options::CAUSAL },
         Options { dropout: DROPOUT, ..full },
         Options { window: window(40, 3), softcap: Some(5.0), dropout: DROPOUT, scale: Some(0.3), causal: true },
-    ] {
+    ]
+}
+
+#[test]
+fn every_switch_is_right() {
+    for (i, options) in switches().into_iter().enumerate() {
         for alibi in [false, true] {
-            let case = Case::<bf16>::new(shape(2, (150, 290), (2, 1), 64), options);
-            check_forward(&if alibi { case.alibi() } else { case }, false);
-            let case = Case::<f16>::new(shape(1, (100, 90), (2, 1), 80), options);
-            check_forward(&if alibi { case.alibi() } else { case }, false);
+            let with = |case: Case<bf16>| if alibi { case.alibi() } else { case };
+            if LONG || alibi == (i % 2 == 1) {
+                check(&with(Case::new(shape(1, (140, 160), (1, 1), 64), options)), false);
+            }
+            if LONG || (i % 3 == 2 && alibi) {
+                let case = Case::<f16>::new(shape(2, (100, 90), (2, 1), 80), options);
+                check(&if alibi { case.alibi() } else { case }, false);
+                let case = Case::<f32>::new(shape(2, (40, 50), (2, 1), 40), options);
+                check(&if alibi { case.alibi() } else { case }, false);
+            }
+            if LONG {
+                check(&with(Case::new(shape(1, (100, 90), (2, 1), 160), options)), false);
+            }
         }
     }
 }
@@ -126,7 +209,8 @@ fn every_switch_is_right() {
 #[test]
 fn sequences_of_unequal_length_are_right() {
     let lengths = [(5, 9), (0, 4), (130, 131), (7, 0), (0, 0), (64, 200)];
-    check_forward(&Case::<bf16>::of_lengths(&lengths, (4, 2), 64, Options::CAUSAL), false);
+    check(&Case::<bf16>::of_lengths(&lengths, (4, 2), 64, Options::CAUSAL), false);
     let all = Options { window: window(60, 3), softcap: Some(5.0), dropout: DROPOUT, ..Options::FULL };
-    check_forward(&Case::<f16>::of_lengths(&lengths, (2, 1), 128, all).alibi(), false);
+    check(&Case::<f16>::of_lengths(&lengths, (2, 1), 128, all).alibi(), false);
+    check(&Case::<f32>::of_lengths(&lengths, (2, 1), 24, all).alibi(), false);
 }

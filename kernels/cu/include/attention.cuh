@@ -10,8 +10,8 @@ struct Problem {
   // Of a sequence; of the longest one where sequences have starts.
   uint32_t queries, keys;
   uint32_t heads, kv_heads, head_size;
-  // Elements from a token to the next one in q, k and v, and in their gradients.
-  uint32_t q_row, k_row, v_row;
+  // Elements from a token to the next one in q, k and v, and in their gradients (those that are not f32).
+  uint32_t q_row, k_row, v_row, dq_row, dk_row, dv_row;
   // Tokens in all, where sequences have starts.
   uint32_t all_queries, all_keys;
   // The window at each side of the query; negative is unbounded.
@@ -45,6 +45,8 @@ struct Arrays {
 };
 
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+// The least finite number.
+constexpr float LEAST = -3.4028234663852886e38f;
 
 // 2^x; 0 of -inf. At most 2 units in the last place off (PTX ISA), subnormal results are 0.
 __device__ inline float exp2_fast(float x) {
@@ -160,3 +162,23 @@ __device__ inline uint32_t kept_of(const Problem& p, uint32_t sequence, uint32_t
   }
   return bits;
 }
+
+// Notes where `seen` falls or exceeds the keys, among the queries of a block.
+__device__ inline void check_seen(const Problem& p, const Arrays& arrays, const Sequence& sequence, int32_t first, uint32_t count) {
+  int32_t query = first + threadIdx.x;
+  if (threadIdx.x >= count || query >= sequence.queries) return;
+  uint32_t seen = arrays.seen[query], before = query > 0 ? arrays.seen[query - 1] : 0;
+  if (seen > p.keys || seen < before) note_fault(arrays.fault, arrays.seen_fault, query, seen, uint64_t(p.keys) + 1);
+}
+
+// Where the LSE of row `row` of `all` tokens' heads lies.
+__device__ inline size_t row_of_lse(const Problem& p, bool starts, uint32_t all, size_t row) {
+  size_t token = row / p.heads, head = row % p.heads;
+  return starts ? head * all + token : (token / p.queries * p.heads + head) * p.queries + token % p.queries;
+}
+
+// The last arguments of kernels, and what they make.
+#define ARRAYS                                                                                                                         \
+  const uint32_t *query_starts, const uint32_t *key_starts, const uint32_t *seen, const float *slopes, uint64_t *fault,                \
+      uint64_t query_starts_fault, uint64_t key_starts_fault, uint64_t seen_fault, const __grid_constant__ Problem p
+#define GIVEN {query_starts, key_starts, seen, slopes, fault, query_starts_fault, key_starts_fault, seen_fault}, p

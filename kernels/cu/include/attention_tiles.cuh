@@ -59,20 +59,37 @@ template <uint32_t D> struct Copier {
     return (tile + place<D>(first(), threadIdx.x % CHUNKS) ^ (row & 4) << 4) + row * (2 * D);
   }
 
-  // Begins to copy the `ROWS` rows from `row` on.
-  template <uint32_t ROWS> __device__ void copy(uint32_t tile, uint32_t row) const {
-    uint64_t begin = behind(from, row, stride);
+  // Goes on to the rows from `row` on.
+  __device__ void start(uint32_t row) { from = behind(from, row, stride); }
+
+  // Goes back by `ROWS` rows, and begins to copy that many.
+  template <uint32_t ROWS> __device__ void copy_before(uint32_t tile) {
+    back<ROWS>();
+    uint64_t next = from, step = behind(0, AT_ONCE, stride);
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; i += AT_ONCE) copy_16(at(tile, i), behind(begin, i, stride), bytes);
+    for (uint32_t i = 0; i < ROWS; i += AT_ONCE) {
+      copy_16(at(tile, i), next, bytes);
+      if (i + AT_ONCE < ROWS) asm volatile("add.u64 %0,%0,%1;" : "+l"(next) : "l"(step));
+    }
   }
 
-  // The same where only `rows` rows are there; the others are zero.
-  template <uint32_t ROWS> __device__ void copy(uint32_t tile, uint32_t row, uint32_t rows) const {
+  // The same where only `rows` of the rows are there; the others are zero.
+  template <uint32_t ROWS> __device__ void copy_before(uint32_t tile, uint32_t rows) {
+    back<ROWS>();
+    copy<ROWS>(tile, rows);
+  }
+
+  template <uint32_t ROWS> __device__ void copy(uint32_t tile, uint32_t rows) const {
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; i += AT_ONCE) {
       bool there = first() + i < rows;
-      copy_16(at(tile, i), there ? behind(from, row + i, stride) : from, there ? bytes : 0);
+      copy_16(at(tile, i), there ? behind(from, i, stride) : from, there ? bytes : 0);
     }
+  }
+
+ private:
+  template <uint32_t ROWS> __device__ void back() {
+    asm volatile("sub.u64 %0,%0,%1;" : "+l"(from) : "l"(behind(0, ROWS, stride)));
   }
 };
 
@@ -145,6 +162,8 @@ template <uint32_t I, uint32_t J> __device__ inline void clear(float (&sums)[I][
 template <class T, uint32_t D, uint32_t I, uint32_t J>
 __device__ inline void write_rows(const float (&sums)[I][J][4], uint32_t staging, T* to, size_t stride, int32_t rows, uint32_t column, uint32_t size) {
   uint32_t lane = threadIdx.x % 32;
+  // The warp has read what it overwrites.
+  __syncwarp();
 #pragma unroll
   for (uint32_t i = 0; i < I; i++) {
 #pragma unroll

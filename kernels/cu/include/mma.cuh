@@ -74,6 +74,11 @@ __device__ inline void copy_4(uint32_t to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
 }
 
+// The same of 8 bytes.
+__device__ inline void copy_8(uint32_t to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0],[%1],8,%2;" ::"r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+
 // Closes a group of copies.
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -45,7 +45,10 @@ programs! {
     RESIDUAL: "residual",
     RMSNORM: "rmsnorm",
     SOFTMAX: "softmax",
-    ATTENTION: "attention",
+    ATTENTION_64: "attention_64",
+    ATTENTION_128: "attention_128",
+    ATTENTION_256: "attention_256",
+    ATTENTION_F32: "attention_f32",
 }
 
 /// A grid of blocks, and the dynamic shared memory of each.

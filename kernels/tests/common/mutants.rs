@@ -93,6 +93,20 @@ fn changes(line: &str) -> Vec<String> {
     found
 }
 
+/// A program with those kernels alone whose names begin as said: it loads sooner.
+pub(crate) fn only(ptx: &str, kernels: &[&str]) -> String {
+    let (mut text, mut kept) = (String::new(), true);
+    for line in ptx.lines() {
+        if let Some((_, name)) = line.split_once(".entry ") {
+            kept = kernels.iter().any(|kernel| name.starts_with(kernel));
+        }
+        // Lines keep their numbers.
+        text.push_str(if kept { line } else { "" });
+        text.push('\n');
+    }
+    text
+}
+
 /// What became of the mutants of a program.
 pub(crate) struct Verdict {
     pub(crate) tried: usize,
@@ -129,6 +143,18 @@ pub(crate) fn try_mutants(
     step: usize,
     proof: impl Fn(&On) -> bool + Sync,
 ) -> Verdict {
+    try_mutants_beside(program, kernel, &[""], step, proof)
+}
+
+/// The same where the proof needs only the kernels `beside` of the program.
+pub(crate) fn try_mutants_beside(
+    program: &'static Program,
+    kernel: &str,
+    beside: &[&str],
+    step: usize,
+    proof: impl Fn(&On) -> bool + Sync,
+) -> Verdict {
+    let ptx = only(program.ptx, beside);
     let on = |ptx: &str| {
         // The limit ends a mutant that would run for ever.
         let way = "software?check=all&limit=3000000&divergence=independent&async=latest&schedule=random&seed=3";
@@ -137,8 +163,8 @@ pub(crate) fn try_mutants(
         on.device.replace_program(program.ptx, ptx).is_ok().then_some(on)
     };
     let holds = |on: &On| catch_unwind(AssertUnwindSafe(|| proof(on))).unwrap_or(false);
-    assert!(on(program.ptx).is_some_and(|on| holds(&on)), "the kernel itself does not pass the proof");
-    let all: Vec<Mutant> = mutants(program.ptx, kernel).into_iter().step_by(step).collect();
+    assert!(on(&ptx).is_some_and(|on| holds(&on)), "the kernel itself does not pass the proof");
+    let all: Vec<Mutant> = mutants(&ptx, kernel).into_iter().step_by(step).collect();
     let (next, survivors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -146,7 +172,7 @@ pub(crate) fn try_mutants(
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(mutant) = all.get(next.fetch_add(1, Relaxed)) {
-                    if on(&mutant.text(program.ptx)).is_some_and(|on| holds(&on)) {
+                    if on(&mutant.text(&ptx)).is_some_and(|on| holds(&on)) {
                         survivors.lock().unwrap().push(mutant.clone());
                     }
                 }

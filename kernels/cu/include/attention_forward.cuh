@@ -2,10 +2,11 @@
 // Contract: kernels/src/attention/mod.rs.
 //
 // Launch: 128 threads a block, p.blocks blocks for each head of each sequence, one beside the other; dynamic shared memory for
-// the tiles (SHARED). A block has M queries; tiles of N keys pass by them from the last that is seen to the first, so that only
+// the tiles. A block has M queries; tiles of N keys pass by them from the last that is seen to the first, so that only
 // the first copy can be of a tile that is not whole. A warp has M / 4 queries. D is the head size or more; elements beyond it are
 // zero in shared memory. q, k, v and out begin at multiples of 16 bytes, and rows and head size are multiples of 8 elements.
 // Products are of T with f32 sums, weights are rounded to T for the second product, the rest is f32; orders are fixed.
+#pragma once
 #include "attention_tiles.cuh"
 
 // Rows of queries and of keys of a tile.
@@ -96,8 +97,8 @@ template <class T, uint32_t D> struct Forward {
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         most = fmaxf(most * factor, largest[i][half]);
-        // -inf less -inf would be NaN.
-        float shift = most == -INFINITY ? 0.0f : most;
+        // -inf less -inf would be NaN; less any other number it is a weight of 0.
+        float shift = fmaxf(most, LEAST);
         float shrink = exp2_fast(largest[i][half] - shift);
         largest[i][half] = most;
         sum[i][half] *= shrink;
@@ -125,27 +126,27 @@ template <class T, uint32_t D> struct Forward {
   }
 
   // A tile of keys that every query sees the whole of, where a score is a product and a factor.
-  __device__ void plain_tile(int32_t key, bool last, const Copier<D>& k, const Copier<D>& v) {
+  __device__ void plain_tile(bool last, Copier<D>& k, Copier<D>& v) {
     copy_wait<0>();
     // The keys are there, and everybody has used the values before them.
     __syncthreads();
-    v.template copy<N>(v_tile, key);
+    v.template copy_before<N>(v_tile);
     copy_commit();
     float scores[I][J][4];
     clear(scores);
     multiply_rows<T, D>(scores, q_lane, k_lane);
     copy_wait<0>();
     __syncthreads();
-    if (!last) k.template copy<N>(k_tile, key - N);
+    if (!last) k.template copy_before<N>(k_tile);
     copy_commit();
     weigh(scores, p.factor);
     multiply_weights<T, D>(out, scores, v_lane);
   }
 
   // Any tile.
-  __device__ void tile(int32_t key, bool last, const Copier<D>& k, const Copier<D>& v) {
+  __device__ void tile(int32_t key, bool last, Copier<D>& k, Copier<D>& v) {
     __syncthreads();
-    v.template copy<N>(v_tile, key, sequence.keys - key);
+    v.template copy_before<N>(v_tile, sequence.keys - key);
     copy_commit();
     if (p.threshold) draw(key);
     copy_wait<0>();
@@ -161,7 +162,7 @@ template <class T, uint32_t D> struct Forward {
       multiply_weights<T, D>(out, scores, v_lane + part * (PART * ROW));
     }
     __syncthreads();
-    if (!last) k.template copy<N>(k_tile, key - N);
+    if (!last) k.template copy_before<N>(k_tile);
     copy_commit();
   }
 
@@ -221,17 +222,18 @@ template <class T, uint32_t D> struct Forward {
     Copier<D> keys(k, p.k_row, p.head_size), values(v, p.v_row, p.head_size);
     if (low < high) {
       Copier<D> queries(q + (sequence.query_begin + first) * p.q_row + head * p.head_size, p.q_row, p.head_size);
-      queries.template copy<M>(q_tile, 0, sequence.queries - first);
+      queries.template copy<M>(q_tile, sequence.queries - first);
       // Tiles that everybody sees the whole of are those from `plain_low` on, below `plain_high`.
       int32_t at = (high - 1) / int32_t(N), last = low / int32_t(N);
       int32_t plain_low = (visible.low(end) + int32_t(N) - 1) / int32_t(N), plain_high = visible.high(first) / int32_t(N);
       if (p.factor <= 0.0f) plain_high = 0;
-      keys.template copy<N>(k_tile, at * N, sequence.keys - at * N);
+      keys.start(at * N), values.start((at + 1) * N);
+      keys.template copy<N>(k_tile, sequence.keys - at * N);
       copy_commit();
 #pragma unroll 1
       for (;;) {
 #pragma unroll 1
-        for (; at >= max(last, plain_low) && at < plain_high; at--) plain_tile(at * N, at == last, keys, values);
+        for (; at >= max(last, plain_low) && at < plain_high; at--) plain_tile(at == last, keys, values);
         if (at < last) break;
         tile(at * N, at == last, keys, values);
         at--;
@@ -254,28 +256,12 @@ __device__ inline void forward(const T* q, const T* k, const T* v, void* out, fl
   Sequence sequence = sequence_at(p, arrays, rest / p.heads);
   int32_t first = block * M;
   if (!sequence.sound || first >= sequence.queries) return;
-  if (arrays.seen) {
-    int32_t query = first + threadIdx.x;
-    if (threadIdx.x < M && query < sequence.queries) {
-      uint32_t seen = arrays.seen[query], before = query > 0 ? arrays.seen[query - 1] : 0;
-      if (seen > p.keys || seen < before) note_fault(arrays.fault, arrays.seen_fault, query, seen, p.keys + 1);
-    }
-  }
+  if (arrays.seen) check_seen(p, arrays, sequence, first, M);
   Forward<T, D>(p, arrays, sequence, head, first).run(q, k, v, out, lse + lse_begin(p, arrays, sequence, head));
 }
 
-#define ENTRY(T, D)                                                                                                                    \
+#define FORWARD(T, D)                                                                                                                  \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                                \
-      attention_forward_##D##_##T(const T* q, const T* k, const T* v, void* out, float* lse, const uint32_t* query_starts,             \
-                                  const uint32_t* key_starts, const uint32_t* seen, const float* slopes, uint64_t* fault,              \
-                                  uint64_t query_starts_fault, uint64_t key_starts_fault, uint64_t seen_fault,                         \
-                                  const __grid_constant__ Problem p) {                                                                 \
-    forward<T, D>(q, k, v, out, lse, {query_starts, key_starts, seen, slopes, fault, query_starts_fault, key_starts_fault, seen_fault}, p); \
+      attention_forward_##D##_##T(const T* q, const T* k, const T* v, void* out, float* lse, ARRAYS) {                                 \
+    forward<T, D>(q, k, v, out, lse, GIVEN);                                                                                           \
   }
-
-ENTRY(bf16, 64)
-ENTRY(bf16, 128)
-ENTRY(bf16, 256)
-ENTRY(f16, 64)
-ENTRY(f16, 128)
-ENTRY(f16, 256)

@@ -1,0 +1,436 @@
+//! The kernels of attention on the software device: what must be equal to the bit, exact integers, degenerate inputs, keys in
+//! parts, and arguments that are refused.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::attention::{Case, Gradients, Output, largest, shape};
+use common::{On, U, assert_within, integers, normal};
+use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::KernelError;
+use warpweft_kernels::attention::{self, Dropout, Extra, Heads, Options, Saved, Shape, Starts, Window};
+
+const DROPOUT: Dropout = Dropout { probability: 0.2, seed: 77, first_sequence: 0, first_head: 0 };
+
+fn both<T: Float>(on: &On, case: &Case<T>) -> (Output<T>, Gradients<T>) {
+    let saved = case.forward(on);
+    let gradients = case.backward(on, &saved);
+    (saved, gradients)
+}
+
+fn same<T: Float>(what: &str, a: &[T], b: &[T]) {
+    assert!(bytemuck::cast_slice::<T, u8>(a) == bytemuck::cast_slice::<T, u8>(b), "{what} differs");
+}
+
+fn same_both<T: Float>(what: &str, on: &On, a: &Case<T>, b: &Case<T>) {
+    let ((a, ga), (b, gb)) = (both(on, a), both(on, b));
+    same(&format!("{what}: out"), &a.out, &b.out);
+    assert_eq!(a.lse, b.lse, "{what}: lse");
+    ga.iter().zip(&gb).for_each(|(a, b)| same(&format!("{what}: a gradient"), a, b));
+}
+
+fn causal_is_a_window<T: Float>() {
+    let on = On::software();
+    let window = Options { window: Window { left: None, right: Some(0) }, ..Options::FULL };
+    let case = Case::<T>::new(shape(1, (70, 140), (2, 1), 64), Options::CAUSAL);
+    same_both("causal and window", &on, &case, &Case { options: window, ..case.clone() });
+    // Windows beyond all keys hide nothing.
+    let wide = Options { window: Window { left: Some(usize::MAX), right: Some(1 << 40) }, ..Options::FULL };
+    let full = Case { options: Options::FULL, ..case.clone() };
+    same_both("no window and a wide one", &on, &full, &Case { options: wide, ..case });
+}
+
+#[test]
+fn causal_equals_a_window_that_ends_at_the_query() {
+    causal_is_a_window::<bf16>();
+    causal_is_a_window::<f32>();
+}
+
+fn sequences_are_apart<T: Float>() {
+    let on = On::software();
+    let options = Options { dropout: Some(DROPOUT), ..Options::CAUSAL };
+    let case = Case::<T>::of_lengths(&[(70, 70), (0, 3), (9, 40)], (2, 1), 40, options).alibi();
+    let (saved, [dq, dk, dv]) = both(&on, &case);
+    let (mut at, mut rows) = ([0; 2], 0);
+    for (sequence, mut alone) in case.sequences() {
+        alone.options.dropout = Some(Dropout { first_sequence: sequence as u32, ..DROPOUT });
+        let (part, [q, k, v]) = both(&on, &alone);
+        let whole = |all: &[T], part: &[T], of: usize| {
+            same("a sequence alone", &all[at[of]..at[of] + part.len()], part);
+        };
+        whole(&saved.out, &part.out, 0);
+        whole(&dq, &q, 0);
+        whole(&dk, &k, 1);
+        whole(&dv, &v, 1);
+        for head in 0..2 {
+            let queries = alone.shape.queries;
+            assert_eq!(saved.lse[head * 79 + rows..][..queries], part.lse[head * queries..][..queries]);
+        }
+        (at, rows) = ([at[0] + q.len(), at[1] + k.len()], rows + alone.shape.queries);
+    }
+}
+
+#[test]
+fn sequences_of_unequal_length_are_those_alone() {
+    sequences_are_apart::<f16>();
+    sequences_are_apart::<f32>();
+}
+
+fn groups_repeat<T: Float>() {
+    let on = On::software();
+    let grouped = Case::<T>::new(shape(1, (70, 90), (4, 2), 64), Options::CAUSAL);
+    let mut repeated = Case::<T>::new(shape(1, (70, 90), (4, 4), 64), Options::CAUSAL);
+    let repeat = |x: &[T]| -> Vec<T> { x.chunks(64).flat_map(|head| head.repeat(2)).collect() };
+    (repeated.k, repeated.v) = (repeat(&grouped.k), repeat(&grouped.v));
+    let ((a, ga), (b, gb)) = (both(&on, &grouped), both(&on, &repeated));
+    same("out", &a.out, &b.out);
+    assert_eq!(a.lse, b.lse);
+    same("dq", &ga[0], &gb[0]);
+    for of in 1..3 {
+        let sum = |i: usize| (0..2).map(|h| gb[of][(i / 64 * 2 + h) * 64 + i % 64].to_f64()).sum();
+        let sums: Vec<f64> = (0..ga[of].len()).map(sum).collect();
+        let most = sums.iter().fold(0.0f64, |most, sum| most.max(sum.abs()));
+        // Each of the two is rounded, and their sum once; sums of 140 terms are in another order.
+        let bound = 4.0 * common::rounding::<T>(most) + 140.0 * U * most;
+        assert_within("a group's gradient", &ga[of], &sums, |_| bound);
+    }
+}
+
+#[test]
+fn grouped_heads_equal_repeated_heads() {
+    groups_repeat::<bf16>();
+    groups_repeat::<f32>();
+}
+
+fn packed_is_apart<T: Float>() {
+    let on = On::software();
+    let (size, case) = (40, Case::<T>::new(shape(2, (70, 70), (2, 1), 40), Options::CAUSAL));
+    let pack = |q: &[T], k: &[T], v: &[T]| -> Vec<T> {
+        let rows = q.chunks(2 * size).zip(k.chunks(size)).zip(v.chunks(size));
+        rows.flat_map(|((q, k), v)| [q, k, v].concat()).collect()
+    };
+    let qkv = on.up(&pack(&case.q, &case.k, &case.v));
+    let (mut out, mut lse) = (on.garbage(case.q.len()), on.garbage(2 * 2 * 70));
+    let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+    attention::forward_packed(&on.stream, case.shape, case.options, qkv.as_view(), o, l).unwrap();
+    let (saved, [dq, dk, dv]) = both(&on, &case);
+    same("out", &on.down(&out), &saved.out);
+    assert_eq!(on.down(&lse), saved.lse);
+    let (dout, mut dqkv) = (on.up(&case.dout), on.garbage(qkv.len()));
+    let (rows, out, lse, to) = (qkv.as_view(), out.as_view(), lse.as_view(), dqkv.as_view_mut());
+    attention::backward_packed(&on.stream, case.shape, case.options, rows, out, lse, dout.as_view(), to).unwrap();
+    same("dqkv", &on.down(&dqkv), &pack(&dq, &dk, &dv));
+}
+
+#[test]
+fn packed_rows_give_the_same_bits_as_separate_arrays() {
+    packed_is_apart::<bf16>();
+    packed_is_apart::<f32>();
+}
+
+#[test]
+fn neighbours_in_the_batch_and_nan_between_rows_and_behind_sequences_change_no_bit() {
+    let on = On::software();
+    let case = Case::<bf16>::of_lengths(&[(70, 75), (10, 30)], (1, 1), 64, Options::CAUSAL);
+    let (saved, _) = both(&on, &case);
+    // Rows of 80 elements with the heads from 8 on, NaN around them, and 20 rows of NaN behind the last sequence.
+    let nan = bf16::from_f32(f32::NAN);
+    let wide = |x: &[bf16]| -> Vec<bf16> {
+        let rows = x.chunks(64).flat_map(|row| [&[nan; 8][..], row, &[nan; 8]].concat());
+        rows.chain([nan; 20 * 80]).collect()
+    };
+    let behind = |x: &[bf16]| -> Vec<bf16> { x.iter().copied().chain([nan; 20 * 64]).collect() };
+    let [q, k, v] = [&case.q, &case.k, &case.v].map(|x| on.up(&wide(x)));
+    let [starts_q, starts_k] = case.starts.as_ref().unwrap().each_ref().map(|starts| on.up(starts));
+    let starts = Some(Starts { queries: starts_q.as_view(), keys: starts_k.as_view() });
+    let extra = Extra { starts, ..Extra::default() };
+    let inputs = [&q, &k, &v].map(|x| Heads { rows: x.as_view(), row: 80, first: 8 });
+    let (mut out, mut lse) = (on.up(&behind(&saved.out)), on.up(&vec![f32::NAN; 100]));
+    let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+    attention::forward_with(&on.stream, case.shape, case.options, extra, inputs, o, l).unwrap();
+    same("out", &on.down(&out)[..80 * 64], &saved.out);
+    assert!(on.down(&out)[80 * 64..].iter().all(|x| x.is_nan()), "nothing is written behind the last sequence");
+    assert_eq!(on.down(&lse)[..80], saved.lse);
+    let dout = on.up(&behind(&case.dout));
+    let saved_on = Saved { out: out.as_view(), lse: lse.as_view(), dout: dout.as_view() };
+    let mut gradients = [100, 125, 125].map(|rows| on.garbage::<bf16>(rows * 64));
+    let to = gradients.each_mut().map(|x| x.as_view_mut());
+    attention::backward_with(&on.stream, case.shape, case.options, extra, inputs, saved_on, to).unwrap();
+    for (given, expected) in gradients.iter().zip(case.backward(&on, &saved)) {
+        let given = on.down(given);
+        same("a gradient", &given[..expected.len()], &expected);
+        assert!(given[expected.len()..].iter().all(|x| x.is_nan()));
+    }
+    // The second of two sequences alone.
+    let two = Case::<f16>::new(shape(2, (40, 50), (2, 1), 32), Options::CAUSAL);
+    let half = |x: &[f16]| x[x.len() / 2..].to_vec();
+    let alone = Case {
+        shape: Shape { batch: 1, ..two.shape },
+        q: half(&two.q),
+        k: half(&two.k),
+        v: half(&two.v),
+        dout: half(&two.dout),
+        ..two.clone()
+    };
+    let ((a, ga), (b, gb)) = (both(&on, &two), both(&on, &alone));
+    same("out", &half(&a.out), &b.out);
+    ga.iter().zip(&gb).for_each(|(a, b)| same("a gradient", &half(a), b));
+}
+
+/// Query i has all its weight on key i modulo 32: results are sums of whole numbers.
+fn one_key_each<T: Float>() {
+    let on = On::software();
+    let options = Options { scale: Some(1.0), ..Options::FULL };
+    let mut case = Case::<T>::new(shape(1, (100, 32), (1, 1), 40), options);
+    let unit = |i: usize| T::from_f32(if i / 40 % 32 == i % 40 { 16.0 } else { 0.0 });
+    case.q = (0..case.q.len()).map(unit).collect();
+    case.k = (0..case.k.len()).map(unit).collect();
+    (case.v, case.dout) = (integers(case.v.len(), 5), integers(case.dout.len(), 6));
+    let (saved, [dq, dk, dv]) = both(&on, &case);
+    let expected: Vec<T> = (0..100 * 40).map(|i| case.v[i / 40 % 32 * 40 + i % 40]).collect();
+    same("out", &saved.out, &expected);
+    assert!(dq.iter().chain(&dk).all(|x| x.to_f32() == 0.0));
+    let sum = |i: usize| (i / 40..100).step_by(32).map(|row| case.dout[row * 40 + i % 40].to_f32()).sum();
+    same("dv", &dv, &(0..32 * 40).map(|i| T::from_f32(sum(i))).collect::<Vec<_>>());
+}
+
+#[test]
+fn whole_numbers_are_exact() {
+    one_key_each::<bf16>();
+    one_key_each::<f16>();
+    let on = On::software();
+    for keys in [1, 64, 128, 256] {
+        let mut case = Case::<bf16>::new(shape(1, (3, keys), (1, 1), 128), Options::FULL);
+        case.q.fill(bf16::from_f32(0.0));
+        case.v = integers(case.v.len(), 5);
+        let out = case.forward(&on).out;
+        for (i, out) in out.iter().enumerate() {
+            let sum: f32 = (0..keys).map(|key| case.v[key * 128 + i % 128].to_f32()).sum();
+            assert_eq!(*out, bf16::from_f32(sum / keys as f32));
+        }
+    }
+}
+
+fn degenerate<T: Float>(size: usize) {
+    let on = On::software();
+    let case = Case::<T>::new(shape(2, (9, 4), (2, 1), size), Options::CAUSAL);
+    let (saved, [dq, ..]) = both(&on, &case);
+    let zero = |x: &[T]| x.iter().all(|x| x.to_f32() == 0.0);
+    for row in (0..2).flat_map(|sequence| (0..5).map(move |query| (sequence * 9 + query) * 2 * size)) {
+        assert!(zero(&saved.out[row..row + 2 * size]) && zero(&dq[row..row + 2 * size]));
+    }
+    for lse in saved.lse.chunks(9) {
+        assert!(lse[..5].iter().all(|&lse| lse == f32::NEG_INFINITY) && lse[5..].iter().all(|lse| lse.is_finite()));
+    }
+    // Keys that have no query, and queries that have no key.
+    let (_, [_, dk, dv]) = both(&on, &Case::<T>::new(shape(1, (0, 70), (2, 1), size), Options::FULL));
+    assert!(zero(&dk) && zero(&dv) && dk.len() == 70 * size);
+    let (saved, [dq, ..]) = both(&on, &Case::<T>::new(shape(1, (70, 0), (1, 1), size), Options::FULL));
+    assert!(zero(&saved.out) && zero(&dq) && saved.lse.iter().all(|&lse| lse == f32::NEG_INFINITY));
+    both(&on, &Case::<T>::new(shape(0, (5, 5), (1, 1), size), Options::FULL));
+    both(&on, &Case::<T>::new(shape(3, (0, 0), (1, 1), size), Options::FULL));
+}
+
+#[test]
+fn rows_that_see_no_key_and_sequences_of_no_length_are_ordinary() {
+    degenerate::<bf16>(64);
+    degenerate::<f16>(136);
+    degenerate::<f32>(8);
+}
+
+fn infinite_scores<T: Float>() {
+    let on = On::software_with_nans();
+    let options = Options { scale: Some(1.0), ..Options::FULL };
+    let mut case = Case::<T>::new(shape(1, (3, 300), (1, 1), 8), options);
+    case.q.fill(T::from_f32(1.0));
+    // The last keys, which come first on a GPU, then all of them.
+    case.k[150 * 8..].fill(T::from_f32(f32::NEG_INFINITY));
+    let saved = case.forward(&on);
+    let (exact, _) = case.reference(None);
+    assert_within("out", &saved.out, &exact, |_| 0.03);
+    case.k.fill(T::from_f32(f32::NEG_INFINITY));
+    let saved = case.forward(&on);
+    assert!(saved.out.iter().all(|x| x.to_f32() == 0.0) && saved.lse.iter().all(|&lse| lse == f32::NEG_INFINITY));
+    // A NaN comes out of every row that sees it.
+    let mut case = Case::<T>::new(shape(1, (5, 40), (1, 1), 8), Options::FULL);
+    case.k[30 * 8] = T::from_f32(f32::NAN);
+    let saved = case.forward(&on);
+    assert!(saved.out.iter().all(|x| x.to_f32().is_nan()) && saved.lse.iter().all(|lse| lse.is_nan()));
+}
+
+#[test]
+fn scores_that_are_not_finite_come_out_as_the_formula_has_them() {
+    infinite_scores::<bf16>();
+    infinite_scores::<f32>();
+    // Far apart, and beyond e^x of f32.
+    let on = On::software();
+    let mut case = Case::<f16>::new(shape(1, (64, 200), (1, 1), 8), Options { scale: Some(1.0), ..Options::FULL });
+    case.q.iter_mut().enumerate().for_each(|(i, q)| *q = f16::from_f32(if i % 8 == 0 { 1.0 } else { 0.0 }));
+    for far in [200.0f32, -200.0, 3000.0] {
+        case.k[70 * 8] = f16::from_f32(far);
+        let (saved, gradients) = both(&on, &case);
+        assert_within("out", &saved.out, &case.reference(None).0, |_| 0.01);
+        let low = case.reference_gradients(Some(|x| f16::from_f64(x).to_f64()));
+        gradients.iter().zip(case.reference_gradients(None)).zip(low).for_each(|((given, exact), low)| {
+            let most = exact.iter().zip(&low).fold(0.0f64, |most, (x, low)| most.max((x - low).abs()));
+            // dP and delta are sums of 8 products each, whose difference meets keys as large as `far`.
+            let sums = 20.0 * U * 8.0 * largest(&case.dout) * largest(&case.v) * f64::from(far.abs());
+            assert_within("a gradient", given, &exact, |_| 3.0 * most + sums);
+        });
+    }
+}
+
+/// Keys in two parts, each query seeing a number of each.
+fn parts<T: Float>(size: usize, bound: f64) {
+    let on = On::software();
+    let whole = Case::<T>::new(shape(1, (70, 150), (2, 1), size), Options::FULL);
+    let seen =
+        |part: usize| -> Vec<u32> { (0..70).map(|query| if part == 0 { query / 3 } else { 60.min(query) }).collect() };
+    let (mut out, mut lse) = (on.garbage::<f32>(whole.q.len()), on.up(&[f32::NEG_INFINITY; 140]));
+    let q = on.up(&whole.q);
+    let kv: Vec<_> =
+        [0..60, 60..150].map(|keys| [&whole.k, &whole.v].map(|x| on.up(&x[keys.start * size..keys.end * size]))).into();
+    let seen = [0, 1].map(|part| on.up(&seen(part)));
+    let lengths = [60, 90];
+    let inputs = |part: usize| {
+        let kv: &[_; 2] = &kv[part];
+        [
+            Heads::whole(q.as_view(), 2, size),
+            Heads::whole(kv[0].as_view(), 1, size),
+            Heads::whole(kv[1].as_view(), 1, size),
+        ]
+    };
+    let of = |part: usize| Shape { keys: lengths[part], ..whole.shape };
+    for part in 0..2 {
+        let (seen, out, lse) = (Some(seen[part].as_view()), out.as_view_mut(), lse.as_view_mut());
+        attention::forward_onto(&on.stream, of(part), Options::FULL, seen, inputs(part), out, lse).unwrap();
+    }
+    let sees = |query: usize, key: usize| if key < 60 { key < query / 3 } else { key - 60 < 60.min(query) };
+    let (exact, lses, gradients) = by_hand(&whole, sees);
+    // Query 0 has seen nothing, and what was there in its place is gone.
+    assert_within("out", &on.down(&out), &exact, |_| bound);
+    assert_within("lse", &on.down(&lse), &lses, |_| bound);
+    let rounded: Vec<T> = exact.iter().map(|&x| T::from_f64(x)).collect();
+    let (out, dout) = (on.up(&rounded), on.up(&whole.dout));
+    let mut dq = on.up(&vec![1.0f32; whole.q.len()]);
+    for part in 0..2 {
+        let len = lengths[part] * size;
+        let (mut dk, mut dv) = (on.up(&vec![0.5f32; len]), on.up(&vec![0.0f32; len]));
+        let saved = (out.as_view(), lse.as_view(), dout.as_view());
+        let seen = Some(seen[part].as_view());
+        let (q, k, v) = (dq.as_view_mut(), dk.as_view_mut(), dv.as_view_mut());
+        attention::backward_onto(&on.stream, of(part), Options::FULL, seen, inputs(part), saved, q, k, v).unwrap();
+        let from = [0, 60][part] * size;
+        let added: Vec<f64> = gradients[1][from..from + len].iter().map(|x| x + 0.5).collect();
+        assert_within("dk", &on.down(&dk), &added, |_| 40.0 * bound);
+        assert_within("dv", &on.down(&dv), &gradients[2][from..from + len], |_| 40.0 * bound);
+    }
+    let added: Vec<f64> = gradients[0].iter().map(|x| x + 1.0).collect();
+    assert_within("dq", &on.down(&dq), &added, |_| 10.0 * bound);
+}
+
+/// The f64 reference with a mask that is no run of keys: hidden ones are far away.
+fn by_hand<T: Float>(case: &Case<T>, sees: impl Fn(usize, usize) -> bool) -> (Vec<f64>, Vec<f64>, [Vec<f64>; 3]) {
+    let Shape { queries, keys, heads, head_size: size, .. } = case.shape;
+    let [q, k, v, dout] = [&case.q, &case.k, &case.v, &case.dout].map(|x| common::f64s(x));
+    let (mut out, mut lse) = (vec![0.0; q.len()], vec![f64::NEG_INFINITY; heads * queries]);
+    let (mut dq, mut dk, mut dv) = (vec![0.0; q.len()], vec![0.0; k.len()], vec![0.0; v.len()]);
+    let scale = 1.0 / (size as f64).sqrt();
+    for (head, query) in (0..heads).flat_map(|head| (0..queries).map(move |query| (head, query))) {
+        let at = (query * heads + head) * size;
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let seen: Vec<usize> = (0..keys).filter(|&key| sees(query, key)).collect();
+        let of = |x: &[f64], key: usize| x[key * size..(key + 1) * size].to_vec();
+        let scores: Vec<f64> = seen.iter().map(|&key| scale * dot(&q[at..at + size], &of(&k, key))).collect();
+        let sum: f64 = scores.iter().map(|score| score.exp()).sum();
+        if seen.is_empty() {
+            continue;
+        }
+        lse[head * queries + query] = sum.ln();
+        let weights: Vec<f64> = scores.iter().map(|score| score.exp() / sum).collect();
+        let dweights: Vec<f64> = seen.iter().map(|&key| dot(&dout[at..at + size], &of(&v, key))).collect();
+        let mean: f64 = weights.iter().zip(&dweights).map(|(weight, dweight)| weight * dweight).sum();
+        for ((&key, weight), dweight) in seen.iter().zip(&weights).zip(&dweights) {
+            let dscore = scale * weight * (dweight - mean);
+            for d in 0..size {
+                out[at + d] += weight * v[key * size + d];
+                dq[at + d] += dscore * k[key * size + d];
+                dk[key * size + d] += dscore * q[at + d];
+                dv[key * size + d] += weight * dout[at + d];
+            }
+        }
+    }
+    (out, lse, [dq, dk, dv])
+}
+
+#[test]
+fn keys_in_parts_join_to_the_whole() {
+    parts::<f32>(24, 1e-5);
+    parts::<bf16>(64, 0.03);
+    parts::<f16>(128, 0.004);
+}
+
+#[test]
+fn wrong_arguments_are_named_and_nothing_is_written() {
+    let on = On::software();
+    let attempt = |shape: Shape, options: Options, first: usize| -> KernelError {
+        let count = shape.queries * shape.heads * shape.head_size;
+        let x = on.up(&normal::<bf16>(count + 8, 1));
+        let x = x.view(first..first + count).unwrap();
+        let (mut out, mut lse) =
+            (on.up(&vec![bf16::from_f32(7.0); count]), on.up(&vec![7.0f32; shape.queries * shape.heads]));
+        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+        let error = attention::forward(&on.stream, shape, options, x, x, x, o, l).unwrap_err();
+        assert!(on.down(&out).iter().all(|x| x.to_f32() == 7.0) && on.down(&lse).iter().all(|&x| x == 7.0));
+        error
+    };
+    let good = shape(1, (4, 4), (2, 2), 8);
+    let text = |shape, options, first| attempt(shape, options, first).to_string();
+    let sizes = "it must be a multiple of 8, at most 256, on a GPU";
+    let of = |head_size| Shape { head_size, ..good };
+    assert_eq!(text(of(12), Options::FULL, 0), format!("attention::forward: `head_size` is 12; {sizes}"));
+    assert_eq!(text(of(264), Options::FULL, 0), format!("attention::forward: `head_size` is 264; {sizes}"));
+    assert!(text(good, Options::FULL, 1).contains("`q` must begin at a multiple of 16 bytes on a GPU"));
+    let dropped = |probability| Options { dropout: Some(Dropout { probability, ..DROPOUT }), ..Options::FULL };
+    for probability in [1.0, -0.1, f32::NAN] {
+        assert!(text(good, dropped(probability), 0).contains("`dropout` is"));
+    }
+    for cap in [0.0, -1.0, f32::INFINITY] {
+        assert!(text(good, Options { softcap: Some(cap), ..Options::FULL }, 0).contains("`softcap` is"));
+    }
+    let (x, mut out, mut lse) = (on.up(&normal::<bf16>(64, 1)), on.garbage::<f32>(64), on.garbage::<f32>(8));
+    let inputs = [Heads::whole(x.as_view(), 2, 8); 3];
+    let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+    let error = attention::forward_onto(&on.stream, good, dropped(0.5), None, inputs, o, l).unwrap_err();
+    assert!(error.to_string().contains("`dropout` counts keys of the whole"));
+}
+
+#[test]
+fn starts_that_are_wrong_on_the_device_are_found_there() {
+    for (starts, row, value) in [([0, 4, 3], 2, 3), ([0, 3, 99], 2, 99), ([0, 12, 12], 1, 12)] {
+        let on = On::software();
+        let mut case = Case::<bf16>::of_lengths(&[(5, 5), (8, 8)], (1, 1), 16, Options::CAUSAL);
+        case.starts = Some([vec![0, 5, 13], starts.to_vec()]);
+        let (x, k) = (on.up(&case.q), on.up(&case.k));
+        let (mut out, mut lse) = (on.garbage::<bf16>(case.q.len()), on.garbage::<f32>(13));
+        let [q_starts, k_starts] = case.starts.as_ref().unwrap().each_ref().map(|starts| on.up(starts));
+        let starts = Some(Starts { queries: q_starts.as_view(), keys: k_starts.as_view() });
+        let extra = Extra { starts, ..Extra::default() };
+        let inputs = [x.as_view(), k.as_view(), k.as_view()].map(|rows| Heads::whole(rows, 1, 16));
+        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+        attention::forward_with(&on.stream, case.shape, case.options, extra, inputs, o, l).unwrap();
+        let error = on.stream.synchronize().unwrap_err().to_string();
+        assert!(error.contains(&format!("`starts.keys`: {value} in row {row};")), "{error}");
+        // The same on the CPU, before anything runs.
+        let cpu = On::threads(1);
+        let [q_starts, k_starts] = case.starts.as_ref().unwrap().each_ref().map(|starts| cpu.up(starts));
+        let starts = Some(Starts { queries: q_starts.as_view(), keys: k_starts.as_view() });
+        let extra = Extra { starts, ..Extra::default() };
+        let (x, k) = (cpu.up(&case.q), cpu.up(&case.k));
+        let inputs = [x.as_view(), k.as_view(), k.as_view()].map(|rows| Heads::whole(rows, 1, 16));
+        let (mut out, mut lse) = (cpu.garbage::<bf16>(case.q.len()), cpu.garbage::<f32>(13));
+        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+        let error = attention::forward_with(&cpu.stream, case.shape, case.options, extra, inputs, o, l).unwrap_err();
+        assert!(error.to_string().contains("`starts.keys`"), "{error}");
+    }
+}
