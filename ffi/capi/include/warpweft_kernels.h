@@ -51,6 +51,18 @@ ww_status ww_matmul_activate(const ww_stream *stream, size_t m, size_t n, ww_act
 ww_status ww_matmul_backward_input(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *dy,
                                    const void *w, ww_write write, void *dx);
 
+/* The same and, in one pass, through the activation that x came out of: dx = scale (dy w) activation'(pre). */
+typedef struct ww_matmul_through {
+  size_t size;              /* sizeof(ww_matmul_through) */
+  const void *pre;          /* the activation's argument [M, K], or [M, 2K] with WW_SWIGLU, as dx then is; null without one */
+  ww_activation activation;
+  float scale;              /* 0 means 1 */
+} ww_matmul_through;
+
+ww_status ww_matmul_backward_input_through(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype,
+                                           const void *dy, const void *w, const ww_matmul_through *through,
+                                           ww_write write, void *dx);
+
 /* dw [N, K] += dy^T x. */
 ww_status ww_matmul_backward_weight(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
                                     const void *dy, float *dw);
@@ -118,6 +130,20 @@ ww_status ww_attention_forward_packed(const ww_stream *stream, const ww_attentio
 ww_status ww_attention_backward_packed(const ww_stream *stream, const ww_attention_shape *shape,
                                        const ww_attention_options *options, ww_dtype dtype, const void *qkv,
                                        const void *out, const float *lse, const void *dout, void *dqkv);
+
+/* The same where keys come in parts, as in ring attention: each call joins `keys` more keys and values to what out and lse stand
+ * for, which are float. Begin with lse = -infinity; out is not read there. With seen [queries], in the device's memory, query i
+ * sees the first seen[i] of these keys, a number that does not fall; null: what the options say. */
+ww_status ww_attention_forward_onto(const ww_stream *stream, const ww_attention_shape *shape,
+                                    const ww_attention_options *options, ww_dtype dtype, const uint32_t *seen,
+                                    const void *q, const void *k, const void *v, float *out, float *lse);
+
+/* Adds what these keys and values give to dq and get in dk and dv, which are float; out, of the call's dtype, and lse are those of
+ * all keys together. */
+ww_status ww_attention_backward_onto(const ww_stream *stream, const ww_attention_shape *shape,
+                                     const ww_attention_options *options, ww_dtype dtype, const uint32_t *seen,
+                                     const void *q, const void *k, const void *v, const void *out, const float *lse,
+                                     const void *dout, float *dq, float *dk, float *dv);
 
 /* LayerNorm over the C channels of each row: y = (x - mean) rstd w + b; x and y [rows, C], w and b [C], mean and rstd [rows]. */
 ww_status ww_layernorm_forward(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,

@@ -45,7 +45,7 @@ pub struct AttentionOptions {
 unsafe impl Versioned for AttentionOptions {}
 
 impl Shape {
-    fn native(&self) -> attention::Shape {
+    pub(crate) fn native(&self) -> attention::Shape {
         attention::Shape {
             batch: self.batch,
             queries: self.queries,
@@ -57,11 +57,11 @@ impl Shape {
     }
 }
 
-/// Sizes of the arrays: sequences side by side, or one behind the other.
-struct Sizes {
-    q: [usize; 4],
-    kv: [usize; 4],
-    lse: [usize; 3],
+/// Sizes of the arrays.
+pub(crate) struct Sizes {
+    pub(crate) q: [usize; 4],
+    pub(crate) kv: [usize; 4],
+    pub(crate) lse: [usize; 3],
 }
 
 impl AttentionOptions {
@@ -95,20 +95,10 @@ impl AttentionOptions {
     }
 
     fn sizes(&self, shape: &Shape) -> Sizes {
-        let Shape { batch, queries, keys, heads, kv_heads, head_size } = *shape;
-        if self.has_starts() {
-            let (queries, keys) = (self.all_queries, self.all_keys);
-            return Sizes {
-                q: [1, queries, heads, head_size],
-                kv: [1, keys, kv_heads, head_size],
-                lse: [1, heads, queries],
-            };
+        if !self.has_starts() {
+            return shape.sizes();
         }
-        Sizes {
-            q: [batch, queries, heads, head_size],
-            kv: [batch, keys, kv_heads, head_size],
-            lse: [batch, heads, queries],
-        }
+        shape.sizes_of([1, self.all_queries, self.all_keys])
     }
 
     /// The arrays among the options.
@@ -123,31 +113,43 @@ impl AttentionOptions {
         Ok(Extra { slopes, starts: Some(Starts { queries, keys }) })
     }
 
-    /// The options of packed rows, which have no arrays.
-    fn of_packed(&self) -> Result<Options, Fault> {
+    /// The options of calls that have no arrays beside q, k and v.
+    pub(crate) fn without_arrays(&self, call: &'static str) -> Result<Options, Fault> {
         let given = [
             ("alibi_slopes", self.alibi_slopes.is_given()),
             ("query_starts", self.query_starts.is_given()),
             ("key_starts", self.key_starts.is_given()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
-            Some((argument, _)) => Err(Fault::Excluded { argument, by: "packed rows; give q, k and v apart" }),
+            Some((argument, _)) => Err(Fault::Excluded { argument, by: call }),
             None => self.native(),
         }
     }
 }
 
 impl Shape {
-    /// Rows that hold the heads of q, then of k, then of v; then out, then the log-sum-exp.
-    fn packed(&self) -> ([usize; 4], [usize; 4], [usize; 3]) {
-        let Shape { batch, queries, heads, kv_heads, head_size, .. } = *self;
-        let all = kv_heads.saturating_mul(2).saturating_add(heads);
-        ([batch, queries, all, head_size], [batch, queries, heads, head_size], [batch, heads, queries])
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes_of([self.batch, self.queries, self.keys])
+    }
+
+    /// Sequences side by side, or one behind the other as a single one.
+    fn sizes_of(&self, [batch, queries, keys]: [usize; 3]) -> Sizes {
+        let Shape { heads, kv_heads, head_size, .. } = *self;
+        Sizes {
+            q: [batch, queries, heads, head_size],
+            kv: [batch, keys, kv_heads, head_size],
+            lse: [batch, heads, queries],
+        }
+    }
+
+    /// Rows that hold the heads of q, then of k, then of v.
+    fn packed(&self) -> [usize; 4] {
+        [self.batch, self.queries, self.kv_heads.saturating_mul(2).saturating_add(self.heads), self.head_size]
     }
 }
 
 /// q, k and v as they are.
-fn whole<'a, T: Float>(shape: &Shape, q: View<'a, T>, k: View<'a, T>, v: View<'a, T>) -> [Heads<'a, T>; 3] {
+pub(crate) fn whole<'a, T: Float>(shape: &Shape, q: View<'a, T>, k: View<'a, T>, v: View<'a, T>) -> [Heads<'a, T>; 3] {
     let kv = |rows| Heads::whole(rows, shape.kv_heads, shape.head_size);
     [Heads::whole(q, shape.heads, shape.head_size), kv(k), kv(v)]
 }
@@ -232,12 +234,12 @@ pub extern "C" fn ww_attention_forward_packed(
 ) -> i32 {
     guard("ww_attention_forward_packed", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) = (shape.get("shape")?, options.get("options")?.of_packed()?);
-        let (packed, q, rows) = shape.packed();
+        let (shape, options) = (shape.get("shape")?, options.get("options")?.without_arrays("packed rows")?);
+        let (packed, sizes) = (shape.packed(), shape.sizes());
         with_float!(dtype, T => {
             let qkv = args.read::<T>("qkv", qkv, &packed)?;
-            let out = args.write::<T>("out", out, &q)?;
-            let lse = args.write::<f32>("lse", lse, &rows)?;
+            let out = args.write::<T>("out", out, &sizes.q)?;
+            let lse = args.write::<f32>("lse", lse, &sizes.lse)?;
             Ok(attention::forward_packed(args.handle, shape.native(), options, qkv, out, lse)?)
         })
     })
@@ -258,13 +260,13 @@ pub extern "C" fn ww_attention_backward_packed(
 ) -> i32 {
     guard("ww_attention_backward_packed", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) = (shape.get("shape")?, options.get("options")?.of_packed()?);
-        let (packed, q, rows) = shape.packed();
+        let (shape, options) = (shape.get("shape")?, options.get("options")?.without_arrays("packed rows")?);
+        let (packed, sizes) = (shape.packed(), shape.sizes());
         with_float!(dtype, T => {
             let qkv = args.read::<T>("qkv", qkv, &packed)?;
-            let out = args.read::<T>("out", out, &q)?;
-            let lse = args.read::<f32>("lse", lse, &rows)?;
-            let dout = args.read::<T>("dout", dout, &q)?;
+            let out = args.read::<T>("out", out, &sizes.q)?;
+            let lse = args.read::<f32>("lse", lse, &sizes.lse)?;
+            let dout = args.read::<T>("dout", dout, &sizes.q)?;
             let dqkv = args.write::<T>("dqkv", dqkv, &packed)?;
             Ok(attention::backward_packed(args.handle, shape.native(), options, qkv, out, lse, dout, dqkv)?)
         })

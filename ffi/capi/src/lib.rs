@@ -7,6 +7,7 @@
 
 mod arguments;
 pub mod attention;
+pub mod attention_onto;
 pub mod buffer;
 pub mod collective;
 pub mod communicator;

@@ -1,7 +1,7 @@
 //! Products of a linear layer.
 
 use warpweft_device::Stream;
-use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape};
+use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape, Through};
 
 use crate::arguments::Arguments;
 use crate::element::{with_float, write as write_of};
@@ -112,6 +112,50 @@ pub extern "C" fn ww_matmul_backward_input(
             let w = args.read::<T>("w", w, &[n, k])?;
             let dx = args.write::<T>("dx", dx, &[m, k])?;
             Ok(matmul::backward_input(args.handle, Shape { m, n, k }, dy, w, write, dx)?)
+        })
+    })
+}
+
+/// `ww_matmul_through`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct MatmulThrough {
+    size: usize,
+    pre: Input,
+    activation: i32,
+    scale: f32,
+}
+
+// SAFETY: numbers, and a pointer, which may be null.
+unsafe impl Versioned for MatmulThrough {}
+
+/// The gradient of the input, and through the activation that it came out of.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_matmul_backward_input_through(
+    stream: Ref<Stream>,
+    m: usize,
+    n: usize,
+    k: usize,
+    dtype: i32,
+    dy: Input,
+    w: Input,
+    through: Settings<MatmulThrough>,
+    write: i32,
+    dx: Output,
+) -> i32 {
+    guard("ww_matmul_backward_input_through", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (through, write) = (through.get("through")?, write_of(write)?);
+        let activation = activation(through.activation)?;
+        let scale = if through.scale == 0.0 { 1.0 } else { through.scale };
+        let columns = if activation == Activation::SwiGlu { k.saturating_mul(2) } else { k };
+        with_float!(dtype, T => {
+            let dy = args.read::<T>("dy", dy, &[m, n])?;
+            let w = args.read::<T>("w", w, &[n, k])?;
+            let pre = args.read_if_given::<T>("pre", through.pre, &[m, columns])?;
+            let dx = args.write::<T>("dx", dx, &[m, columns])?;
+            let through = Through { scale, activation, pre };
+            Ok(matmul::backward_input_through(args.handle, Shape { m, n, k }, dy, w, through, write, dx)?)
         })
     })
 }

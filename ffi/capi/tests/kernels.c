@@ -144,7 +144,122 @@ static void packed(void) {
   }
 }
 
+/* Keys that come in two parts, the first causal part as numbers of keys that are seen: what one call over all gives. */
+static void in_parts(void) {
+  enum { FIRST = 2, NQ = TQ * H * D, NK = TK * G * D, NL = H * TQ };
+  static attention_case c;
+  static float whole[NQ], joined[NQ], dout[NQ], zeros[NQ], dq[2][NQ], dk[2][NK], lses[2][NL];
+  const ww_attention_shape all = {1, TQ, TK, H, G, D}, first = {1, TQ, FIRST, H, G, D}, second = {1, TQ, TK - FIRST, H, G, D};
+  const ww_attention_options causal = {.size = sizeof causal, .causal = 1}, windowed = {.size = sizeof windowed, .window = 1, .window_left = -1};
+  const uint32_t seen_of_first[TQ] = {FIRST, FIRST, FIRST};
+  for (int i = 0; i < NL; i++) lses[1][i] = -INFINITY;
+  fill(c.q, NQ, 1);
+  fill(c.k, NK, 2);
+  fill(c.v, NK, 3);
+  fill(dout, NQ, 4);
+  float *q = up(c.q, NQ, WW_F32), *k = up(c.k, NK, WW_F32), *v = up(c.v, NK, WW_F32), *at = up(dout, NQ, WW_F32);
+  float *one = room(NQ, WW_F32), *two = room(NQ, WW_F32), *lse = room(NL, WW_F32), *sum = up(lses[1], NL, WW_F32);
+  float *gq = room(NQ, WW_F32), *gk = room(NK, WW_F32), *gv = room(NK, WW_F32);
+  float *pq = up(zeros, NQ, WW_F32), *pk = up(zeros, NK, WW_F32), *pv = up(zeros, NK, WW_F32);
+  uint32_t *seen = up(seen_of_first, TQ, WW_U32);
+  /* A window without a left end whose right end is 0 is the causal mask. */
+  if (!WORKS("attention", ww_attention_forward(stream, &all, &windowed, WW_F32, q, k, v, one, lse))) return;
+  if (!WORKS("attention", ww_attention_forward_onto(stream, &first, NULL, WW_F32, seen, q, k, v, two, sum))) return;
+  OK(ww_attention_forward_onto(stream, &second, &causal, WW_F32, NULL, q, k + FIRST * G * D, v + FIRST * G * D, two, sum));
+  if (!WORKS("attention", ww_attention_backward(stream, &all, &causal, WW_F32, q, k, v, one, lse, at, gq, gk, gv))) return;
+  OK(ww_attention_backward_onto(stream, &first, NULL, WW_F32, seen, q, k, v, one, lse, at, pq, pk, pv));
+  OK(ww_attention_backward_onto(stream, &second, &causal, WW_F32, NULL, q, k + FIRST * G * D, v + FIRST * G * D, one, lse, at, pq,
+                                pk + FIRST * G * D, pv + FIRST * G * D));
+  down(one, whole, NQ);
+  down(two, joined, NQ);
+  down(lse, lses[0], NL);
+  down(sum, lses[1], NL);
+  down(gq, dq[0], NQ);
+  down(pq, dq[1], NQ);
+  down(gk, dk[0], NK);
+  down(pk, dk[1], NK);
+  for (int i = 0; i < NQ; i++) CHECK(fabs(whole[i] - joined[i]) <= 128 * U && fabs(dq[0][i] - dq[1][i]) <= 1024 * U);
+  for (int i = 0; i < NL; i++) CHECK(fabs(lses[0][i] - lses[1][i]) <= 128 * U * (1.0 + fabs(lses[0][i])));
+  for (int i = 0; i < NK; i++) CHECK(fabs(dk[0][i] - dk[1][i]) <= 1024 * U);
+}
+
+/* Sequences one behind the other are each as alone; slopes of zero change nothing, others do. */
+static void with_starts(void) {
+  enum { ONE = 1, TWO = 3, NQ = (ONE + TWO) * H * D, NK = (ONE + TWO) * G * D, NL = H * (ONE + TWO) };
+  static float q[NQ], k[NK], v[NK], packed_out[NQ], out[NQ], lse[NL];
+  const uint32_t starts[3] = {0, ONE, ONE + TWO};
+  const float flat[H] = {0}, steep[H] = {1.0f, 1.0f, 1.0f, 1.0f};
+  const ww_attention_shape both = {2, TWO, TWO, H, G, D}, second = {1, TWO, TWO, H, G, D};
+  fill(q, NQ, 1);
+  fill(k, NK, 2);
+  fill(v, NK, 3);
+  float *aq = up(q, NQ, WW_F32), *ak = up(k, NK, WW_F32), *av = up(v, NK, WW_F32), *ao = room(NQ, WW_F32), *al = room(NL, WW_F32);
+  uint32_t *at = up(starts, 3, WW_U32);
+  ww_attention_options options = {.size = sizeof options, .causal = 1, .query_starts = at, .key_starts = at};
+  options.all_queries = options.all_keys = ONE + TWO;
+  options.alibi_slopes = up(flat, H, WW_F32);
+  if (!WORKS("attention", ww_attention_forward(stream, &both, &options, WW_F32, aq, ak, av, ao, al))) return;
+  down(ao, packed_out, NQ);
+  const ww_attention_options causal = {.size = sizeof causal, .causal = 1};
+  OK(ww_attention_forward(stream, &second, &causal, WW_F32, aq + ONE * H * D, ak + ONE * G * D, av + ONE * G * D, ao, al));
+  down(ao, out, TWO * H * D);
+  CHECK(memcmp(out, packed_out + ONE * H * D, TWO * H * D * sizeof *out) == 0);
+  options.alibi_slopes = up(steep, H, WW_F32);
+  OK(ww_attention_forward(stream, &both, &options, WW_F32, aq, ak, av, ao, al));
+  down(ao, out, NQ);
+  CHECK(memcmp(out, packed_out, sizeof out) != 0);
+  down(al, lse, NL);
+  /* The first sequence has one token, which sees itself: slope times 0. */
+  for (size_t h = 0; h < H; h++) {
+    double score = 0.0;
+    for (size_t d = 0; d < D; d++) score += (double)q[h * D + d] * k[h * G / H * D + d] / sqrt((double)D);
+    CHECK(fabs(lse[h * (ONE + TWO)] - score) <= 64 * U * (1.0 + fabs(score)));
+  }
+  const ww_status no = WW_INVALID_ARGUMENT;
+  FAILS(no, ww_attention_forward_packed(stream, &second, &options, WW_F32, aq, ao, al), "`alibi_slopes` goes with no packed rows");
+  options.key_starts = NULL;
+  FAILS(no, ww_attention_forward(stream, &both, &options, WW_F32, aq, ak, av, ao, al), "`key_starts` is null");
+  const ww_attention_options wrong[4] = {
+      {.size = sizeof *wrong, .window = 1, .window_left = -2},
+      {.size = sizeof *wrong, .dropout = 1.5f},
+      {.size = sizeof *wrong, .softcap = -1.0f},
+      {.size = sizeof *wrong, .scale = INFINITY},
+  };
+  FAILS(no, ww_attention_forward(stream, &second, &wrong[0], WW_F32, aq, ak, av, ao, al), "`window_left` is -2");
+  FAILS(no, ww_attention_forward(stream, &second, &wrong[1], WW_F32, aq, ak, av, ao, al), "dropout");
+  FAILS(no, ww_attention_forward(stream, &second, &wrong[2], WW_F32, aq, ak, av, ao, al), "softcap");
+  FAILS(no, ww_attention_forward(stream, &second, &wrong[3], WW_F32, aq, ak, av, ao, al), "scale");
+}
+
 /* ---- matmul ---- */
+
+/* The bits of a small whole number. */
+static uint16_t bits_of(int value, ww_dtype dtype) {
+  uint32_t word;
+  const float exact = (float)value;
+  memcpy(&word, &exact, sizeof word);
+  if (dtype == WW_BF16) return (uint16_t)(word >> 16);
+  if (value == 0) return 0;
+  return (uint16_t)((word >> 16 & 0x8000) | ((word >> 23 & 0xff) - 112) << 10 | (word >> 13 & 0x3ff));
+}
+
+/* Whole numbers, which every type holds: exact in bf16 and f16 whatever the order. */
+static void narrow(ww_dtype dtype) {
+  enum { A = 16, Z = 24, S = 40 };
+  static uint16_t x[A * S], w[Z * S], y[A * Z];
+  static int xs[A * S], ws[Z * S];
+  for (int i = 0; i < A * S; i++) x[i] = bits_of(xs[i] = i * 7 % 3 - 1, dtype);
+  for (int i = 0; i < Z * S; i++) w[i] = bits_of(ws[i] = i * 5 % 4 - 2, dtype);
+  void *ax = up(x, A * S, dtype), *aw = up(w, Z * S, dtype), *ay = room(A * Z, dtype);
+  if (!WORKS("matmul", ww_matmul_forward(stream, A, Z, S, dtype, ax, aw, NULL, ay))) return;
+  down(ay, y, A * Z);
+  for (int a = 0; a < A; a++)
+    for (int z = 0; z < Z; z++) {
+      int sum = 0;
+      for (int s = 0; s < S; s++) sum += xs[a * S + s] * ws[z * S + s];
+      CHECK(y[a * Z + z] == bits_of(sum, dtype));
+    }
+}
 
 enum { M = 5, N = 6, K = 7 };
 
@@ -185,19 +300,26 @@ static void matmul(void) {
       CHECK(set[m * K + k] == (float)sum && added[m * K + k] == (float)(sum + dx[m * K + k]));
     }
   OK(ww_matmul_backward_weight(stream, M, N, K, WW_F32, ax, ady, adw));
-  const int biased = WORKS("matmul_bias", ww_matmul_backward_bias(stream, M, N, WW_F32, ady, adb));
+  OK(ww_matmul_backward_bias(stream, M, N, WW_F32, ady, adb));
   down(adw, dw, N * K);
   down(adb, db, N);
   for (size_t n = 0; n < N; n++) {
     double column = 2.0;
     for (size_t m = 0; m < M; m++) column += dy[m * N + n];
-    CHECK(!biased || db[n] == (float)column);
+    CHECK(db[n] == (float)column);
     for (size_t k = 0; k < K; k++) {
       double sum = 1.0;
       for (size_t m = 0; m < M; m++) sum += (double)dy[m * N + n] * x[m * K + k];
       CHECK(dw[n * K + k] == (float)sum);
     }
   }
+  /* ReLU's gradient is all or nothing: of x as the argument of one, scaled by a half. */
+  const ww_matmul_through through = {.size = sizeof through, .pre = ax, .activation = WW_RELU, .scale = 0.5f};
+  OK(ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &through, WW_SET, adx));
+  down(adx, added, M * K);
+  for (size_t i = 0; i < M * K; i++) CHECK(added[i] == (x[i] > 0.0f ? 0.5f * set[i] : 0.0f));
+  const ww_matmul_through half_said = {.size = sizeof half_said, .activation = WW_RELU};
+  FAILS(WW_INVALID_ARGUMENT, ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &half_said, WW_SET, adx), "`pre`");
   /* SwiGLU: columns 0..3 are the gate, 3..6 what it gates. */
   const ww_matmul_epilogue swiglu = {.size = sizeof swiglu, .pre = apre, .activation = WW_SWIGLU};
   OK(ww_matmul_forward(stream, M, N, K, WW_F32, ax, aw, &swiglu, ahalf));
@@ -331,6 +453,11 @@ int main(int count, char **arguments) {
   attention();
   packed();
   release();
+  in_parts();
+  with_starts();
+  release();
+  narrow(WW_BF16);
+  narrow(WW_F16);
   matmul();
   release();
   layernorm();
