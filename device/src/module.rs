@@ -108,7 +108,7 @@ pub struct Arg {
         not(feature = "software"),
         allow(dead_code, reason = "the CUDA driver waits for kernels before it frees")
     )]
-    pub(crate) memory: Option<Memory>,
+    pub(crate) memories: Vec<Memory>,
     device: Option<Device>,
 }
 
@@ -133,12 +133,24 @@ pub(crate) enum ArgValue {
 
 impl Arg {
     fn plain(value: ArgValue) -> Self {
-        Self { value, memory: None, device: None }
+        Self { value, memories: Vec::new(), device: None }
     }
 
     /// An address of device memory that the caller keeps alive, such as that of a module's variable.
     pub fn pointer(address: u64) -> Self {
         Self::plain(ArgValue::Pointer(address))
+    }
+
+    /// Its address, where it is one; 0 else.
+    pub fn address(&self) -> u64 {
+        if let ArgValue::Pointer(address) = self.value { address } else { 0 }
+    }
+
+    /// The same argument, which also keeps the memory of others alive while the kernel runs: what a table that it points to
+    /// points to in turn.
+    pub fn keeping(mut self, others: Vec<Arg>) -> Self {
+        self.memories.extend(others.into_iter().flat_map(|other| other.memories));
+        self
     }
 
     /// A struct, as the bytes that the kernel reads.
@@ -147,7 +159,7 @@ impl Arg {
     }
 
     pub(crate) fn region((address, memory): (u64, Memory), device: &Device) -> Self {
-        Self { value: ArgValue::Pointer(address), memory: Some(memory), device: Some(device.clone()) }
+        Self { value: ArgValue::Pointer(address), memories: vec![memory], device: Some(device.clone()) }
     }
 }
 

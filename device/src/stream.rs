@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::driver::{Mark, Queue};
+use crate::view::Place;
 use crate::{Buffer, Device, DeviceError, DeviceKind, View};
 
 /// An ordered queue of work on one device.
@@ -29,6 +30,18 @@ pub struct Workspace<'a> {
 }
 
 impl Workspace<'_> {
+    /// Writes bytes to its begin, in the order of the stream that it is of.
+    ///
+    /// # Errors
+    /// More than it holds; a failed copy.
+    pub fn write(&self, stream: &Stream, bytes: &[u8]) -> Result<(), DeviceError> {
+        let view = self.memory.as_view().slice(..bytes.len())?;
+        match view.place {
+            Place::Host(_) => Err(DeviceError::NoKernels { what: "working memory", device: stream.device.to_string() }),
+            Place::Device { memory, offset, .. } => stream.queue("a copy")?.write(memory, offset, bytes),
+        }
+    }
+
     /// The whole of it, at a multiple of 256 bytes: at least what was asked for.
     pub fn as_view(&self) -> View<'_, u8> {
         self.memory.as_view()

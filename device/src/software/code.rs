@@ -81,7 +81,7 @@ impl Entry for SoftwareKernel {
         };
         launch.enqueue(stream).map_err(refused)?;
         // The kernel may outlive the caller's buffers; the stream lets go of them after it.
-        let memories: Vec<_> = args.iter().filter_map(|arg| arg.memory.clone()).collect();
+        let memories: Vec<_> = args.iter().flat_map(|arg| arg.memories.iter().cloned()).collect();
         stream
             .submit(move || {
                 drop(memories);

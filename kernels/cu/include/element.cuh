@@ -18,8 +18,8 @@ template <> __device__ inline f32 from_f32<f32>(float x) { return x; }
 template <> __device__ inline bf16 from_f32<bf16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ inline f16 from_f32<f16>(float x) { return __float2half_rn(x); }
 
-// Neighbours that one access moves.
-template <class T, uint32_t N> struct alignas(N * sizeof(T)) Run {
+// Neighbours that one access moves, or several of 16 bytes each.
+template <class T, uint32_t N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Run {
   T of[N];
 };
 

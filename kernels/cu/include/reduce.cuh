@@ -21,14 +21,18 @@ template <class Op, class V> __device__ inline V reduce_warp(V value) {
   return value;
 }
 
-// Every thread of the row gets the result. `scratch` is 32 values of shared memory of this call's own: no barrier follows the last
-// read of it.
-template <class Op, class V> __device__ inline V reduce_row(V value, V* scratch) {
+// Every thread of a block of several whole warps gets the result. `scratch` is 32 values of shared memory of this call's own: no
+// barrier follows the last read of it.
+template <class Op, class V> __device__ inline V reduce_block(V value, V* scratch) {
   value = reduce_warp<Op>(value);
-  if (blockDim.x == 32) return value;
   uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // All lanes have the same value.
   scratch[warp] = value;
   __syncthreads();
   return reduce_warp<Op>(lane < blockDim.x / 32 ? scratch[lane] : V(Op::NEUTRAL));
+}
+
+// Every thread of the row gets the result; `scratch` as above.
+template <class Op, class V> __device__ inline V reduce_row(V value, V* scratch) {
+  return blockDim.x == 32 ? reduce_warp<Op>(value) : reduce_block<Op>(value, scratch);
 }

@@ -12,10 +12,12 @@
 //! infinite square: `v` becomes infinite and that element stops moving, as in PyTorch. Elements are independent, so the
 //! result has nothing to do with threads. Bound by memory: 28 bytes an element in f32.
 
+mod coefficients;
 mod cpu;
+mod gpu;
 pub mod reference;
 
-use warpweft_device::{Float, Stream, View, ViewMut};
+use warpweft_device::{DeviceError, Float, Stream, View, ViewMut};
 
 use crate::{KernelError, check};
 
@@ -69,11 +71,13 @@ pub struct Tensor<'a, T> {
 /// Tensors of unequal lengths or of another device; step 0; a setting outside its range. Nothing is written then.
 pub fn step<T: Float>(stream: &Stream, options: Options, tensors: &mut [Tensor<'_, T>]) -> Result<(), KernelError> {
     options.check()?;
-    let mut parts = Vec::with_capacity(tensors.len());
+    let mut all = Vec::with_capacity(tensors.len());
     for tensor in tensors {
-        parts.push(cpu::Part::checked(stream, OP, tensor)?);
+        all.push(Regions::checked(stream, tensor)?);
     }
-    cpu::step(stream.device().cpu_pool()?, options, parts);
+    let Ok(pool) = stream.device().cpu_pool() else { return gpu::step(stream, options, all) };
+    let parts = all.into_iter().map(Regions::host).collect::<Result<_, _>>()?;
+    cpu::step(pool, options, parts);
     Ok(())
 }
 
@@ -104,21 +108,37 @@ impl Options {
     }
 }
 
-impl<'a, T: Float> cpu::Part<'a, T> {
-    /// The tensor's slices, checked against the parameter's length.
-    fn checked(stream: &Stream, op: &'static str, tensor: &'a mut Tensor<'_, T>) -> Result<Self, KernelError> {
+/// A tensor whose regions have passed the checks.
+struct Regions<'a, T> {
+    param: ViewMut<'a, T>,
+    master: Option<ViewMut<'a, f32>>,
+    grad: View<'a, f32>,
+    m: ViewMut<'a, f32>,
+    v: ViewMut<'a, f32>,
+    decay: bool,
+}
+
+impl<'a, T: Float> Regions<'a, T> {
+    /// The tensor's regions, checked against the parameter's length.
+    fn checked(stream: &Stream, tensor: &'a mut Tensor<'_, T>) -> Result<Self, KernelError> {
         let dims = [tensor.param.len()];
         let master = match &mut tensor.master {
-            Some(master) => Some(check::view_mut(stream, op, "master", master.reborrow(), &dims)?),
+            Some(master) => Some(check::region_mut(stream, OP, "master", master.reborrow(), &dims)?),
             None => None,
         };
         Ok(Self {
-            param: check::view_mut(stream, op, "param", tensor.param.reborrow(), &dims)?,
+            param: check::region_mut(stream, OP, "param", tensor.param.reborrow(), &dims)?,
             master,
-            grad: check::view(stream, op, "grad", tensor.grad, &dims)?,
-            m: check::view_mut(stream, op, "m", tensor.m.reborrow(), &dims)?,
-            v: check::view_mut(stream, op, "v", tensor.v.reborrow(), &dims)?,
+            grad: check::region(stream, OP, "grad", tensor.grad, &dims)?,
+            m: check::region_mut(stream, OP, "m", tensor.m.reborrow(), &dims)?,
+            v: check::region_mut(stream, OP, "v", tensor.v.reborrow(), &dims)?,
             decay: tensor.decay,
         })
+    }
+
+    fn host(self) -> Result<cpu::Part<'a, T>, DeviceError> {
+        let Self { param, master, grad, m, v, decay } = self;
+        let master = master.map(ViewMut::host).transpose()?;
+        Ok(cpu::Part { param: param.host()?, master, grad: grad.host()?, m: m.host()?, v: v.host()?, decay })
     }
 }

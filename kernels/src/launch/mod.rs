@@ -1,6 +1,7 @@
 //! How an op's kernels are found and launched on a device that runs PTX: `kernels/cu` compiled to `kernels/ptx`, which is
 //! part of this library.
 
+mod list;
 mod parts;
 mod rows;
 mod sort;
@@ -9,6 +10,7 @@ use warpweft_device::{Arg, Device, Float, Module, Stream};
 
 use crate::KernelError;
 
+pub(crate) use list::List;
 pub(crate) use parts::PartsLaunch;
 pub(crate) use rows::{RowLaunch, fits};
 pub(crate) use sort::Sort;
@@ -39,6 +41,9 @@ macro_rules! programs {
 }
 
 programs! {
+    ADAMW: "adamw",
+    NORM: "norm",
+    ROPE: "rope",
     MATMUL: "matmul",
     EMBEDDING: "embedding",
     LAYERNORM: "layernorm",

@@ -4,23 +4,29 @@
 //! infinity comes through. The order of the sum is fixed by the lengths alone. Bound by memory: 4 bytes an element.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use warpweft_device::{Stream, View, ViewMut};
 
 use crate::{KernelError, check};
 
+const SQUARES: &str = "norm sum_of_squares";
+const SCALE: &str = "norm scale";
+
 /// The sum of the squares of all elements of all tensors; the global norm is its square root.
+///
+/// The call waits for the result, on a GPU too.
 ///
 /// # Errors
 /// A tensor of another device.
 pub fn sum_of_squares(stream: &Stream, tensors: &[View<'_, f32>]) -> Result<f64, KernelError> {
-    const OP: &str = "norm sum_of_squares";
-    let mut slices = Vec::with_capacity(tensors.len());
     for tensor in tensors {
-        slices.push(check::view(stream, OP, "tensors", *tensor, &[tensor.len()])?);
+        check::region(stream, SQUARES, "tensors", *tensor, &[tensor.len()])?;
     }
-    Ok(cpu::sum_of_squares(stream.device().cpu_pool()?, &slices))
+    let Ok(pool) = stream.device().cpu_pool() else { return gpu::sum_of_squares(stream, tensors) };
+    let slices = tensors.iter().map(|tensor| tensor.host()).collect::<Result<Vec<_>, _>>()?;
+    Ok(cpu::sum_of_squares(pool, &slices))
 }
 
 /// The factor that brings gradients of global norm `norm` to at most `max_norm`: `min(1, max_norm / (norm + 1e-6))`, as
@@ -37,12 +43,13 @@ pub fn clip_coefficient(norm: f64, max_norm: f64) -> f64 {
 /// # Errors
 /// A tensor of another device. Nothing is written then.
 pub fn scale(stream: &Stream, tensors: &mut [ViewMut<'_, f32>], factor: f64) -> Result<(), KernelError> {
-    const OP: &str = "norm scale";
-    let mut slices = Vec::with_capacity(tensors.len());
+    let mut regions = Vec::with_capacity(tensors.len());
     for tensor in tensors {
         let len = tensor.len();
-        slices.push(check::view_mut(stream, OP, "tensors", tensor.reborrow(), &[len])?);
+        regions.push(check::region_mut(stream, SCALE, "tensors", tensor.reborrow(), &[len])?);
     }
-    cpu::scale(stream.device().cpu_pool()?, slices, factor as f32);
+    let Ok(pool) = stream.device().cpu_pool() else { return gpu::scale(stream, regions, factor as f32) };
+    let slices = regions.into_iter().map(ViewMut::host).collect::<Result<Vec<_>, _>>()?;
+    cpu::scale(pool, slices, factor as f32);
     Ok(())
 }

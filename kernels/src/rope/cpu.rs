@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpweft_device::{CpuPool, Float};
 
-use super::{Options, Shape, reference};
+use super::{Direction, Options, Shape, reference};
 use crate::rows;
 use crate::simd::vectorised;
 
@@ -14,12 +14,6 @@ const LEAST_ELEMENTS: usize = 8192;
 
 /// The largest table (pairs) that a thread keeps from one call to the next: 8 MiB.
 const KEPT_PAIRS: usize = 1 << 20;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    Forward,
-    Backward,
-}
 
 /// Cosines and sines of the angles of rows, `head_size / 2` a row. Row r of x takes row r modulo their number.
 struct Table {

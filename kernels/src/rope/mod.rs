@@ -7,6 +7,7 @@
 //! Positions are data where tokens do not stand one after the other: the rows of a context-parallel rank, packed documents.
 
 mod cpu;
+mod gpu;
 pub mod reference;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
@@ -58,7 +59,7 @@ pub fn forward<T: Float>(
     positions: Option<View<'_, u32>>,
     x: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    rotate("rope::forward", stream, shape, options, positions, x, cpu::Direction::Forward)
+    rotate("rope::forward", stream, shape, options, positions, x, Direction::Forward)
 }
 
 /// The gradient: turns the other way. dx in place.
@@ -72,7 +73,14 @@ pub fn backward<T: Float>(
     positions: Option<View<'_, u32>>,
     dx: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    rotate("rope::backward", stream, shape, options, positions, dx, cpu::Direction::Backward)
+    rotate("rope::backward", stream, shape, options, positions, dx, Direction::Backward)
+}
+
+/// Which way pairs are turned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
 }
 
 fn rotate<T: Float>(
@@ -82,7 +90,7 @@ fn rotate<T: Float>(
     options: Options,
     positions: Option<View<'_, u32>>,
     x: ViewMut<'_, T>,
-    direction: cpu::Direction,
+    direction: Direction,
 ) -> Result<(), KernelError> {
     let Shape { batch, tokens, heads, head_size, row_stride } = shape;
     if !head_size.is_multiple_of(2) {
@@ -99,8 +107,12 @@ fn rotate<T: Float>(
         return Err(KernelError::Number { op, argument: "base", given: options.base.into(), allowed });
     }
     let positions =
-        positions.map(|positions| check::view(stream, op, "positions", positions, &[batch, tokens])).transpose()?;
-    let x = check::view_mut(stream, op, "x", x, &[batch, tokens, row_stride])?;
-    cpu::rotate(stream.device().cpu_pool()?, shape, options, positions, direction, x);
+        positions.map(|positions| check::region(stream, op, "positions", positions, &[batch, tokens])).transpose()?;
+    let x = check::region_mut(stream, op, "x", x, &[batch, tokens, row_stride])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        return gpu::rotate(op, stream, shape, options, positions, direction, x);
+    };
+    let positions = positions.map(View::host).transpose()?;
+    cpu::rotate(pool, shape, options, positions, direction, x.host()?);
     Ok(())
 }

@@ -1,0 +1,104 @@
+//! The kernel of rotary positions on the software device.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::mutants::try_mutants;
+use common::ways::Ways;
+use common::{On, U, assert_within, f64s, normal};
+use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::programs;
+use warpweft_kernels::rope::{self, Options, Shape, reference};
+
+struct Case {
+    shape: Shape,
+    options: Options,
+    positions: Option<Vec<u32>>,
+    before: usize,
+}
+
+impl Case {
+    fn new(shape: [usize; 5], position: usize, interleaved: bool) -> Self {
+        let [batch, tokens, heads, head_size, row_stride] = shape;
+        let shape = Shape { batch, tokens, heads, head_size, row_stride };
+        let options = Options { position, interleaved, ..Options::default() };
+        Self { shape, options, positions: None, before: 8 }
+    }
+
+    fn len(&self) -> usize {
+        self.shape.batch * self.shape.tokens * self.shape.row_stride
+    }
+
+    fn run<T: Float>(&self, on: &On, back: bool) -> Vec<T> {
+        let mut x = on.padded(self.before, &normal::<T>(self.len(), 1));
+        let positions = self.positions.as_ref().map(|positions| on.up(positions));
+        let positions = positions.as_ref().map(|positions| positions.as_view());
+        let turn = if back { rope::backward } else { rope::forward };
+        turn(&on.stream, self.shape, self.options, positions, x.view_mut()).unwrap();
+        x.down(on)
+    }
+
+    fn check<T: Float>(&self, ways: Ways) {
+        for back in [false, true] {
+            let given = ways.same(|on| self.run::<T>(on, back));
+            let x = f64s(&normal::<T>(self.len(), 1));
+            let mut exact = x.clone();
+            let sign = if back { -1.0 } else { 1.0 };
+            reference::rotate(self.shape, self.options, self.positions.as_deref(), sign, &mut exact);
+            let largest = x.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            // Cosine and sine rounded, one product and one fused sum, each of at most twice the largest element.
+            assert_within("x", &given, &exact, |_| 4.0 * U * largest);
+            let cpu = self.run::<T>(&On::threads(1), back);
+            let other = given.iter().zip(&cpu).filter(|(a, b)| a != b).count();
+            // The angles differ in f64's last bits, which seldom shows.
+            assert!(other * 50 <= given.len(), "{other} of {} differ from the CPU's", given.len());
+        }
+    }
+}
+
+#[test]
+fn rows_are_turned_in_every_way() {
+    for interleaved in [false, true] {
+        let cases = [[2, 3, 2, 16, 40], [1, 5, 1, 64, 64], [1, 2, 3, 6, 19]];
+        for case in cases.map(|shape| Case::new(shape, 0, interleaved)) {
+            case.check::<f32>(Ways::EVERY);
+            case.check::<bf16>(Ways::EVERY);
+            case.check::<f16>(Ways::TWO);
+        }
+        let misaligned = Case { before: 1, ..Case::new([1, 3, 2, 32, 64], 7, interleaved) };
+        misaligned.check::<bf16>(Ways::TWO);
+        Case::new([1, 2, 40, 128, 5120], 0, interleaved).check::<f32>(Ways::TWO);
+    }
+}
+
+#[test]
+fn position_131071_is_as_exact_as_the_first() {
+    Case::new([1, 2, 1, 128, 128], 131_070, false).check::<f32>(Ways::TWO);
+    let positions = Some(vec![131_071, 0, 4_000_000, 17]);
+    Case { positions, ..Case::new([2, 2, 1, 128, 128], 3, true) }.check::<f32>(Ways::TWO);
+}
+
+#[test]
+fn nothing_to_turn() {
+    let on = On::software();
+    assert!(Case::new([0, 3, 2, 16, 40], 0, false).run::<f32>(&on, false).is_empty());
+    let kept = Case::new([1, 2, 0, 16, 40], 0, false);
+    assert_eq!(kept.run::<f32>(&on, false), normal::<f32>(80, 1));
+}
+
+#[test]
+fn mutants_are_killed() {
+    let program = programs().iter().find(|program| program.op == "rope").unwrap();
+    let mut cases = Vec::new();
+    for interleaved in [false, true] {
+        cases.push(Case::new([2, 3, 2, 64, 160], 5, interleaved));
+        cases.push(Case { before: 1, ..Case::new([1, 3, 3, 10, 31], 0, interleaved) });
+        // More than the threads of a block have at once.
+        cases.push(Case::new([1, 2, 20, 64, 1280], 3, interleaved));
+        cases.push(Case { before: 1, ..Case::new([1, 2, 30, 10, 301], 0, interleaved) });
+        cases.push(Case { positions: Some(vec![9, 100_000]), ..Case::new([1, 2, 1, 600, 600], 1, interleaved) });
+    }
+    let all = |on: &On| cases.iter().map(|case| case.run::<f32>(on, true)).collect::<Vec<_>>();
+    let right = all(&On::software());
+    try_mutants(program, "rope_rotate_f32", 1, |on| all(on) == right).assert_killed();
+}
