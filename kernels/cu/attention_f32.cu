@@ -40,7 +40,7 @@ template <uint32_t W> struct Block {
     for (uint32_t at = threadIdx.x; at < N * (W / 4); at += THREADS) {
       uint32_t row = at / (W / 4), element = at % (W / 4) * 4;
       bool there = int32_t(row) < rows && element < size;
-      copy_16(shared_address(to + row * STRIDE + element), there ? from + row * stride + element : from, there ? 16 : 0);
+      copy_16(shared_address(to + row * STRIDE + element), from + row * stride + element, there ? 16 : 0);
     }
   }
 
@@ -375,18 +375,18 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
 
 // A warp a row of out.
 __device__ inline void rows(const float* out, const float* dout, const float* lse, Row* to, uint32_t starts, uint32_t all, const Problem& p) {
-  size_t row = size_t(blockIdx.x) * (THREADS / 32) + threadIdx.x / 32;
-  if (row >= size_t(all) * p.heads) return;
+  uint32_t row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+  if (row >= all * p.heads) return;
   float sum = 0.0f;
   for (uint32_t at = threadIdx.x % 32 * 4; at < p.head_size; at += 128) {
-    auto a = load<4>(out + row * p.head_size + at), b = load<4>(dout + row * p.head_size + at);
+    auto a = load<4>(out + size_t(row) * p.head_size + at), b = load<4>(dout + size_t(row) * p.head_size + at);
 #pragma unroll
     for (uint32_t e = 0; e < 4; e++) sum = fmaf(a.of[e], b.of[e], sum);
   }
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
   if (threadIdx.x % 32) return;
-  size_t at = row_of_lse(p, starts, all, row);
+  uint32_t at = row_of_lse(p, starts, all, row);
   to[at] = {lse[at] == -INFINITY ? INFINITY : lse[at], sum};
 }
 

@@ -55,6 +55,13 @@ __device__ inline float exp2_fast(float x) {
   return y;
 }
 
+// log2(x), 2^-22 off (relatively outside (0.5, 2)), exact for powers of two.
+__device__ inline float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0,%1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Where a sequence lies.
 struct Sequence {
   uint32_t index;
@@ -172,8 +179,8 @@ __device__ inline void check_seen(const Problem& p, const Arrays& arrays, const 
 }
 
 // Where the LSE of row `row` of `all` tokens' heads lies.
-__device__ inline size_t row_of_lse(const Problem& p, bool starts, uint32_t all, size_t row) {
-  size_t token = row / p.heads, head = row % p.heads;
+__device__ inline uint32_t row_of_lse(const Problem& p, bool starts, uint32_t all, uint32_t row) {
+  uint32_t token = row / p.heads, head = row % p.heads;
   return starts ? head * all + token : (token / p.queries * p.heads + head) * p.queries + token % p.queries;
 }
 

@@ -407,11 +407,11 @@ template <class T, uint32_t D>
 __device__ inline void rows(const T* out, const T* dout, const float* lse, Row* to, const Problem& p, bool starts, uint32_t all) {
   constexpr uint32_t LANES = D / 8;
   uint32_t chunk = threadIdx.x % LANES;
-  size_t row = size_t(blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
-  bool there = row < size_t(all) * p.heads;
+  uint32_t row = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+  bool there = row < all * p.heads;
   float sum = 0.0f;
   if (there && chunk * 8 < p.head_size) {
-    size_t at = row * p.head_size + chunk * 8;
+    size_t at = size_t(row) * p.head_size + chunk * 8;
     auto a = load<8>(out + at), b = load<8>(dout + at);
 #pragma unroll
     for (uint32_t i = 0; i < 8; i++) sum = fmaf(to_f32(a.of[i]), to_f32(b.of[i]), sum);
@@ -419,7 +419,7 @@ __device__ inline void rows(const T* out, const T* dout, const float* lse, Row* 
 #pragma unroll
   for (uint32_t other = LANES / 2; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
   if (!there || chunk) return;
-  size_t at = row_of_lse(p, starts, all, row);
+  uint32_t at = row_of_lse(p, starts, all, row);
   float of = lse[at];
   to[at] = {of == -INFINITY ? INFINITY : of * LOG2_E, sum};
 }

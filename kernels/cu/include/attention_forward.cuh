@@ -183,7 +183,7 @@ template <class T, uint32_t D> struct Forward {
         const float* from = before + query * (size_t(p.heads) * p.head_size) + threadIdx.x % 4 * 2;
 #pragma unroll
         for (uint32_t j = 0; j < D / 8; j++) {
-          if (8 * j >= p.head_size) continue;
+          if (p.head_size < 8 * j + 8) continue;
           auto pair = load<2>(from + 8 * j);
           out[i][j][2 * half] = pair.of[0], out[i][j][2 * half + 1] = pair.of[1];
         }
@@ -205,7 +205,7 @@ template <class T, uint32_t D> struct Forward {
         for (uint32_t j = 0; j < D / 8; j++) out[i][j][2 * half] *= factor, out[i][j][2 * half + 1] *= factor;
         int32_t query = own + 16 * i + 8 * half + threadIdx.x % 32 / 4;
         if (threadIdx.x % 4 == 0 && query < sequence.queries) {
-          lse[query] = all == 0.0f ? -INFINITY : largest[i][half] * LN_2 + logf(all);
+          lse[query] = all == 0.0f ? -INFINITY : (largest[i][half] + log2_fast(all)) * LN_2;
         }
       }
     }

@@ -64,18 +64,17 @@ template <uint32_t D> struct Copier {
 
   // Goes back by `ROWS` rows, and begins to copy that many.
   template <uint32_t ROWS> __device__ void copy_before(uint32_t tile) {
-    back<ROWS>();
-    uint64_t next = from, step = behind(0, AT_ONCE, stride);
+    uint64_t step = behind(0, AT_ONCE, stride);
 #pragma unroll
-    for (uint32_t i = 0; i < ROWS; i += AT_ONCE) {
-      copy_16(at(tile, i), next, bytes);
-      if (i + AT_ONCE < ROWS) asm volatile("add.u64 %0,%0,%1;" : "+l"(next) : "l"(step));
+    for (uint32_t i = ROWS; i > 0; i -= AT_ONCE) {
+      asm volatile("sub.u64 %0,%0,%1;" : "+l"(from) : "l"(step));
+      copy_16(at(tile, i - AT_ONCE), from, bytes);
     }
   }
 
   // The same where only `rows` of the rows are there; the others are zero.
   template <uint32_t ROWS> __device__ void copy_before(uint32_t tile, uint32_t rows) {
-    back<ROWS>();
+    asm volatile("sub.u64 %0,%0,%1;" : "+l"(from) : "l"(behind(0, ROWS, stride)));
     copy<ROWS>(tile, rows);
   }
 
@@ -83,13 +82,8 @@ template <uint32_t D> struct Copier {
 #pragma unroll
     for (uint32_t i = 0; i < ROWS; i += AT_ONCE) {
       bool there = first() + i < rows;
-      copy_16(at(tile, i), there ? behind(from, i, stride) : from, there ? bytes : 0);
+      copy_16(at(tile, i), behind(from, i, stride), there ? bytes : 0);
     }
-  }
-
- private:
-  template <uint32_t ROWS> __device__ void back() {
-    asm volatile("sub.u64 %0,%0,%1;" : "+l"(from) : "l"(behind(0, ROWS, stride)));
   }
 };
 
@@ -199,7 +193,7 @@ __device__ inline void write_sums(const float (&sums)[I][J][4], float* to, size_
       float* at = to + row * stride + column + lane % 4 * 2;
 #pragma unroll
       for (uint32_t j = 0; j < J; j++) {
-        if (column + 8 * j >= size) continue;
+        if (size < column + 8 * j + 8) continue;
         Run<float, 2> pair{{sums[i][j][2 * half], sums[i][j][2 * half + 1]}};
         if (ADD) {
           auto there = load<2>(at + 8 * j);

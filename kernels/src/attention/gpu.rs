@@ -153,6 +153,7 @@ fn rows_of<'a, T: Float>(
     let starts = call.extra.starts.is_some();
     let all = if starts { tokens } else { call.shape.batch * tokens };
     let count = check::elements(call.op, "lse", &[all, call.shape.heads])?;
+    word(call.op, "rows of the LSE", count)?;
     let rows = call.stream.workspace(2 * size_of::<f32>() * count)?;
     if count == 0 {
         return Ok(rows);

@@ -91,9 +91,12 @@ impl<T: Float> Case<T> {
             slopes: slopes.as_ref().map(|slopes| slopes.as_view()),
             starts: starts.as_ref().map(|[q, k]| Starts { queries: q.as_view(), keys: k.as_view() }),
         };
-        let [q, k, v] = [&self.q, &self.k, &self.v].map(|x| on.up(x));
+        // What lies behind is NaN.
+        let up = |x: &Vec<T>| on.up(&[&x[..], &vec![T::from_f32(f32::NAN); 256 * heads * head_size]].concat());
+        let [q, k, v] = [&self.q, &self.k, &self.v].map(up);
         let kv = |rows| Heads::whole(rows, kv_heads, head_size);
-        work(extra, [Heads::whole(q.as_view(), heads, head_size), kv(k.as_view()), kv(v.as_view())])
+        let [q, k, v] = [q.view(..self.q.len()), k.view(..self.k.len()), v.view(..self.v.len())].map(Result::unwrap);
+        work(extra, [Heads::whole(q, heads, head_size), kv(k), kv(v)])
     }
 
     pub(crate) fn forward(&self, on: &On) -> Output<T> {
@@ -107,8 +110,11 @@ impl<T: Float> Case<T> {
 
     pub(crate) fn backward(&self, on: &On, saved: &Output<T>) -> Gradients<T> {
         let mut gradients = [&self.q, &self.k, &self.v].map(|x| on.garbage::<T>(x.len()));
-        let (out, lse, dout) = (on.up(&saved.out), on.up(&saved.lse), on.up(&self.dout));
-        let saved = Saved { out: out.as_view(), lse: lse.as_view(), dout: dout.as_view() };
+        let behind =
+            [&self.dout[..], &vec![T::from_f32(f32::NAN); 256 * self.shape.heads * self.shape.head_size]].concat();
+        let (out, lse, dout) = (on.up(&saved.out), on.up(&saved.lse), on.up(&behind));
+        let dout = dout.view(..self.dout.len()).unwrap();
+        let saved = Saved { out: out.as_view(), lse: lse.as_view(), dout };
         self.on(on, |extra, inputs| {
             let gradients = gradients.each_mut().map(|gradient| gradient.as_view_mut());
             attention::backward_with(&on.stream, self.shape, self.options, extra, inputs, saved, gradients).unwrap();
