@@ -29,6 +29,15 @@ template <class T, class TO> struct Epilogue {
 // Where sums that are laid down in shared memory lie: eight columns change places, so that the rows of a fragment lie in different banks.
 template <uint32_t TILE> __device__ inline uint32_t sum_at(uint32_t row, uint32_t column) { return row * TILE + (column ^ (row & 3) << 3); }
 
+// Stores that the compiler does not part again.
+__device__ inline void store_shared(float* to, float a, float b) {
+  asm volatile("st.shared.v2.f32 [%0],{%1,%2};" ::"r"(shared_address(to)), "f"(a), "f"(b) : "memory");
+}
+
+__device__ inline void store_shared(float* to, float a, float b, float c, float d) {
+  asm volatile("st.shared.v4.f32 [%0],{%1,%2,%3,%4};" ::"r"(shared_address(to)), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
 template <uint32_t TILE> __device__ inline void lay_down(float* to, const Sums<TILE>& sums) {
   uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t row = warp / 2 * (TILE / 2) + lane / 4, column = warp % 2 * (TILE / 2) + lane % 4 * 2;
@@ -38,8 +47,7 @@ template <uint32_t TILE> __device__ inline void lay_down(float* to, const Sums<T
     for (uint32_t j = 0; j < TILE / 16; j++) {
 #pragma unroll
       for (uint32_t half = 0; half < 2; half++) {
-        Run<float, 2> pair = {sums[i][j][2 * half], sums[i][j][2 * half + 1]};
-        store(to + sum_at<TILE>(row + i * 16 + half * 8, column + j * 8), pair);
+        store_shared(to + sum_at<TILE>(row + i * 16 + half * 8, column + j * 8), sums[i][j][2 * half], sums[i][j][2 * half + 1]);
       }
     }
   }
@@ -51,29 +59,29 @@ template <uint32_t TILE> __device__ inline void lay_down_f32(float* to, const fl
   for (uint32_t i = 0; i < 8; i++) {
 #pragma unroll
     for (uint32_t j = 0; j < 8; j += 4) {
-      Run<float, 4> run = {sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-      store(to + sum_at<TILE>(i / 4 * (TILE / 2) + row + i % 4, j / 4 * (TILE / 2) + column), run);
+      float* at = to + sum_at<TILE>(i / 4 * (TILE / 2) + row + i % 4, j / 4 * (TILE / 2) + column);
+      store_shared(at, sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
     }
   }
 }
 
-// Four elements, or fewer where a row ends.
-template <class T> __device__ inline Run<T, 4> load_some(const T* from, uint32_t count, bool packed) {
+// Four elements, or, unless rows are WHOLE fours, fewer where a row ends, and the last of them again.
+template <bool WHOLE, class T> __device__ inline Run<T, 4> load_some(const T* from, uint32_t count, bool packed) {
   if (packed) return load<4>(from);
   Run<T, 4> to;
 #pragma unroll
-  for (uint32_t i = 0; i < 4; i++) to.of[i] = i < count ? from[i] : from_f32<T>(0.0f);
+  for (uint32_t i = 0; i < 4; i++) to.of[i] = from[WHOLE ? i : min(i, count - 1)];
   return to;
 }
 
-template <class T> __device__ inline void store_some(T* to, const float (&values)[4], uint32_t count, bool packed) {
+template <bool WHOLE, class T> __device__ inline void store_some(T* to, const float (&values)[4], uint32_t count, bool packed) {
   Run<T, 4> run;
 #pragma unroll
   for (uint32_t i = 0; i < 4; i++) run.of[i] = from_f32<T>(values[i]);
   if (packed) return store(to, run);
 #pragma unroll
   for (uint32_t i = 0; i < 4; i++) {
-    if (i < count) to[i] = run.of[i];
+    if (WHOLE || i == 0 || i < count) to[i] = run.of[i];
   }
 }
 
@@ -81,35 +89,38 @@ template <class T> __device__ inline void store_some(T* to, const float (&values
 enum Direction { FORWARD, INPUT, WEIGHT };
 
 // Makes the results of the tile whose first element is [row, column] of [rows, columns].
-template <Direction DIRECTION, uint32_t TILE, class T, class TO>
+template <Direction DIRECTION, uint32_t TILE, bool WHOLE, class T, class TO>
 __device__ inline void finish(const float* sums, const Epilogue<T, TO>& to, uint32_t row, uint32_t column, uint32_t rows, uint32_t columns) {
   bool pairs = DIRECTION == FORWARD && to.activation == SWIGLU;
   uint32_t width = pairs ? TILE / 2 : TILE, every = pairs ? 2 * columns : columns;
+  constexpr uint32_t EACH = 4 * (sizeof(T) == 2 ? THREADS : F32_THREADS<TILE>);
 #pragma unroll 1
-  for (uint32_t of = threadIdx.x * 4; of < TILE * width; of += blockDim.x * 4) {
+  for (uint32_t of = threadIdx.x * 4, turn = 0; turn < TILE * width / EACH; of += EACH, turn++) {
     uint32_t y = row + of / width, x = column + of % width;
     if (y >= rows || x >= columns) continue;
     uint32_t count = columns - x;
     size_t at = size_t(y) * columns + x;
     float values[4];
-    for (uint32_t part = pairs; part < 2; part--) {
+#pragma unroll 1
+    for (uint32_t parts = pairs + 1; parts > 0; parts--) {
       // Up, then gate.
+      uint32_t part = parts - 1;
       auto sum = load<4>(sums + sum_at<TILE>(of / width, of % width + part * width));
       float bias[4] = {};
       if (DIRECTION == FORWARD && to.bias) {
-        auto run = load_some(to.bias + part * columns + x, count, to.packed);
+        auto run = load_some<WHOLE>(to.bias + part * columns + x, count, to.packed);
         for (uint32_t i = 0; i < 4; i++) bias[i] = to_f32(run.of[i]);
       }
       for (uint32_t i = 0; i < 4; i++) sum.of[i] = fmaf(to.scale, sum.of[i], bias[i]);
-      if (DIRECTION == FORWARD && to.pre) store_some(to.pre + size_t(y) * every + part * columns + x, sum.of, count, to.packed);
+      if (DIRECTION == FORWARD && to.pre) store_some<WHOLE>(to.pre + size_t(y) * every + part * columns + x, sum.of, count, to.packed);
       for (uint32_t i = 0; i < 4; i++) values[i] = part == 0 && pairs ? swiglu(sum.of[i], values[i]) : sum.of[i];
     }
     auto put = [&](size_t at) {
-      if (to.residual) {
-        auto residual = load_some(to.residual + at, count, to.packed);
+      if (DIRECTION == WEIGHT || to.residual) {
+        auto residual = load_some<WHOLE>(to.residual + at, count, to.packed);
         for (uint32_t i = 0; i < 4; i++) values[i] += to_f32(residual.of[i]);
       }
-      store_some(to.y + at, values, count, to.packed);
+      store_some<WHOLE>(to.y + at, values, count, to.packed);
     };
     if (DIRECTION == FORWARD && !pairs && to.activation != NONE) {
       for (uint32_t i = 0; i < 4; i++) values[i] = activated(to.activation, values[i]);
@@ -117,9 +128,9 @@ __device__ inline void finish(const float* sums, const Epilogue<T, TO>& to, uint
     if (DIRECTION == INPUT && to.pre) {
       bool halves = to.activation == SWIGLU;
       at += halves ? size_t(y) * columns : 0;
-      auto pre = load_some(to.pre + at, count, to.packed);
+      auto pre = load_some<WHOLE>(to.pre + at, count, to.packed);
       if (halves) {
-        auto up = load_some(to.pre + at + columns, count, to.packed);
+        auto up = load_some<WHOLE>(to.pre + at + columns, count, to.packed);
         float of_gate[4];
         for (uint32_t i = 0; i < 4; i++) {
           float dy = values[i];
@@ -177,7 +188,9 @@ __device__ inline void layer(const T* a, const T* b, Epilogue<T, TO> to, const G
     lay_down_f32<TILE>(reinterpret_cast<float*>(shared), sums);
   }
   __syncthreads();
-  finish<DIRECTION, TILE>(reinterpret_cast<const float*>(shared), to, row, column, rows, outputs);
+  // Units of 16 bytes are whole in each row of w and dw.
+  constexpr bool WHOLE = PACKED && sizeof(T) == 2 && DIRECTION != FORWARD;
+  finish<DIRECTION, TILE, WHOLE>(reinterpret_cast<const float*>(shared), to, row, column, rows, outputs);
 }
 
 // The elements that a thread has of those of an activation by itself: one run of them.
@@ -198,7 +211,7 @@ template <class T> __device__ inline void activate(const T* pre, T* y, size_t co
     auto up = half ? load<run.VALUE>(pre + gate_of(at, half) + half) : to;
     for (uint32_t i = 0; i < run.VALUE; i++) {
       float x = to_f32(to.of[i]);
-      to.of[i] = from_f32<T>(half ? swiglu(x, to_f32(up.of[i])) : activated(activation, x));
+      if (activation != NONE) to.of[i] = from_f32<T>(half ? swiglu(x, to_f32(up.of[i])) : activated(activation, x));
     }
     store(y + at, to);
   });
@@ -220,7 +233,9 @@ __device__ inline void backward_activation(const T* pre, const T* dy, T* dpre, s
       }
       store(dpre + first + half, up);
     } else {
-      for (uint32_t i = 0; i < run.VALUE; i++) to.of[i] = from_f32<T>(to_f32(from.of[i]) * derivative(activation, to_f32(to.of[i])));
+      for (uint32_t i = 0; i < run.VALUE; i++) {
+        to.of[i] = activation == NONE ? from.of[i] : from_f32<T>(to_f32(from.of[i]) * derivative(activation, to_f32(to.of[i])));
+      }
     }
     store(dpre + first, to);
   });

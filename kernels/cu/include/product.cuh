@@ -64,12 +64,13 @@ template <class T, uint32_t TILE, Layout LAYOUT> struct Loader<T, TILE, LAYOUT, 
     }
   }
 
-  __device__ void first(uint32_t pad) {
+  // A step of which the first elements are zeros.
+  __device__ void next_behind(uint32_t zeros, uint32_t stage) {
     uint32_t line = threadIdx.x / At::UNITS, unit = threadIdx.x % At::UNITS;
 #pragma unroll
     for (uint32_t i = 0; i < COUNT; i++) {
-      bool there = (LAYOUT == ALONG ? unit * 8 : line + i * LINES) >= pad;
-      copy_16(to + i * (THREADS * 16), from[i], there ? 16 : 0);
+      bool there = (LAYOUT == ALONG ? unit * 8 : line + i * LINES) >= zeros;
+      copy_16(to + stage + i * (THREADS * 16), from[i], there ? 16 : 0);
       from[i] += stride;
     }
   }
@@ -93,15 +94,17 @@ template <class T, uint32_t TILE, Layout LAYOUT> struct Loader<T, TILE, LAYOUT, 
 
   __device__ Loader(const Operand<T>& operand, uint32_t pad, unsigned char* shared) : operand(operand), shared(shared), begin(-int32_t(pad)) {}
 
-  __device__ void first(uint32_t) { next(0); }
+  __device__ void next_behind(uint32_t, uint32_t stage) { copy<true>(stage); }
 
-  __device__ void next(uint32_t stage) {
+  __device__ void next(uint32_t stage) { copy<false>(stage); }
+
+  template <bool ZEROS> __device__ void copy(uint32_t stage) {
 #pragma unroll 4
-    for (uint32_t of = threadIdx.x; of < TILE * STEP; of += THREADS) {
-      uint32_t line = of / (At::LINE / 2), place = of % (At::LINE / 2);
+    for (uint32_t i = 0; i < TILE * STEP / THREADS; i++) {
+      uint32_t of = threadIdx.x + i * THREADS, line = of / (At::LINE / 2), place = of % (At::LINE / 2);
       int32_t k = begin + int32_t(LAYOUT == ALONG ? place : line);
       size_t row = operand.template row<TILE>(LAYOUT == ALONG ? line : place);
-      T element = k < 0 ? from_f32<T>(0.0f) : operand.data[LAYOUT == ALONG ? row * operand.length + k : size_t(k) * operand.rows + row];
+      T element = ZEROS && k < 0 ? from_f32<T>(0.0f) : operand.data[LAYOUT == ALONG ? row * operand.length + k : size_t(k) * operand.rows + row];
       reinterpret_cast<T*>(shared + stage + At::at(line, place / 8))[place % 8] = element;
     }
     begin += STEP;
@@ -157,19 +160,20 @@ template <uint32_t TILE> constexpr uint32_t PIPELINE_BYTES = STAGES * 2 * TILE *
 template <class T, uint32_t TILE, Layout A, Layout B, bool PACKED>
 __device__ inline void product(Sums<TILE>& sums, const Operand<T>& a, const Operand<T>& b, unsigned char* shared) {
   constexpr uint32_t STAGE = 2 * Step<TILE, A>::BYTES;
+  __builtin_assume(threadIdx.x < THREADS);
   uint32_t steps = a.length / STEP + (a.length % STEP != 0), pad = steps * STEP - a.length, warp = threadIdx.x / 32;
   Loader<T, TILE, A, PACKED> load_a(a, pad, shared);
   Loader<T, TILE, B, PACKED> load_b(b, pad, shared + STAGE / 2);
   Fragments<TILE, A, false> of_a(warp / 2, shared);
   Fragments<TILE, B, true> of_b(warp % 2, shared + STAGE / 2);
   uint32_t now_a[2][TILE / 32][4], now_b[2][TILE / 32][4];
-  if (steps > 0) load_a.first(pad), load_b.first(pad);
-  copy_commit();
-  for (uint32_t step = 1; step < STAGES - 1; step++) {
-    if (step < steps) load_a.next(step * STAGE), load_b.next(step * STAGE);
-    copy_commit();
+#pragma unroll 1
+  for (uint32_t step = 0; step < STAGES - 1; step++) {
+    uint32_t zeros = step == 0 ? pad : 0;
+    if (step < steps) load_a.next_behind(zeros, step * STAGE), load_b.next_behind(zeros, step * STAGE);
+    if (PACKED) copy_commit();
   }
-  copy_wait<STAGES - 2>();
+  if (PACKED) copy_wait<STAGES - 2>();
   __syncthreads();
   of_a.load(now_a[0], 0, 0), of_b.load(now_b[0], 0, 0);
 #pragma unroll 1
@@ -179,9 +183,9 @@ __device__ inline void product(Sums<TILE>& sums, const Operand<T>& a, const Oper
     // Its stage was read last before the barrier of the step before this.
     uint32_t ahead = step + STAGES - 1;
     if (ahead < steps) load_a.next(ahead % STAGES * STAGE), load_b.next(ahead % STAGES * STAGE);
-    copy_commit();
+    if (PACKED) copy_commit();
     multiply<T>(sums, now_a[0], now_b[0]);
-    copy_wait<STAGES - 2>();
+    if (PACKED) copy_wait<STAGES - 2>();
     __syncthreads();
     // After the last step these are of a step that is long over, or of none; nothing is made of them.
     stage = (step + 1) % STAGES * STAGE;
@@ -231,6 +235,7 @@ template <uint32_t TILE, Layout LAYOUT> struct F32Loader {
 // The tile of a b: sums[i][j] is row tall(i) of a and tall(j) of b, see f32_row. Shared memory is free again at the end.
 template <uint32_t TILE, Layout A, Layout B>
 __device__ inline void f32_product(float (&sums)[8][8], const Operand<float>& a, const Operand<float>& b, unsigned char* shared) {
+  __builtin_assume(threadIdx.x < F32_THREADS<TILE>);
   constexpr uint32_t LINE = TILE + 4, HALF = F32_STEP * LINE * 4, STAGE = 2 * HALF;
   uint32_t steps = a.length / F32_STEP + (a.length % F32_STEP != 0), pad = steps * F32_STEP - a.length;
   F32Loader<TILE, A> load_a(a, pad, shared);

@@ -154,11 +154,23 @@ pub(crate) fn try_mutants_beside(
     step: usize,
     proof: impl Fn(&On) -> bool + Sync,
 ) -> Verdict {
+    try_mutants_on("", program, kernel, beside, step, proof)
+}
+
+/// The same on a device with more `settings` than the usual ones: `&multiprocessors=1`.
+pub(crate) fn try_mutants_on(
+    settings: &str,
+    program: &'static Program,
+    kernel: &str,
+    beside: &[&str],
+    step: usize,
+    proof: impl Fn(&On) -> bool + Sync,
+) -> Verdict {
     let ptx = only(program.ptx, beside);
     let on = |ptx: &str| {
         // The limit ends a mutant that would run for ever.
         let way = "software?check=all&limit=3000000&divergence=independent&async=latest&schedule=random&seed=3";
-        let on = On::open(way);
+        let on = On::open(&format!("{way}{settings}"));
         // A mutant that does not load is a dead one.
         on.device.replace_program(program.ptx, ptx).is_ok().then_some(on)
     };
