@@ -130,6 +130,28 @@ impl Stream {
         self.device.faults().map_or(Ok(()), |faults| faults.take(&self.device, queue))
     }
 
+    /// Runs `work`, counts what each kernel that it gives to this stream costs, waits for them, and gives the counters in the
+    /// kernels' order beside what `work` gave. Only a software device has counters; its checks do not watch meanwhile.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize); [`DeviceError::NoKernels`] on another device.
+    #[cfg(feature = "software")]
+    pub fn profile<R>(
+        &self,
+        work: impl FnOnce() -> R,
+    ) -> Result<(R, Vec<crate::ptxvm::observe::profile::Profile>), DeviceError> {
+        use crate::software::SoftwareQueue;
+        let what = "counters of kernels";
+        let Some(queue) = self.queue(what)?.as_any().downcast_ref::<SoftwareQueue>() else {
+            return Err(DeviceError::NoKernels { what, device: self.device.to_string() });
+        };
+        queue.count(true);
+        let result = work();
+        let done = self.synchronize();
+        let profiles = queue.count(false);
+        done.map(|()| (result, profiles))
+    }
+
     /// What kernels of this stream have printed up to the last [`synchronize`](Self::synchronize), taken out. Only a
     /// software device keeps it; a real one prints on the process's standard output.
     pub fn take_output(&self) -> Vec<u8> {

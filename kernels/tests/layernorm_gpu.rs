@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::counters::{assert_bound_by_memory, profiles};
 use common::mutants::try_mutants;
 use common::ways::Ways;
 use common::{On, U, assert_like_the_cpu, assert_within, columns_error, f64s, integers, normal, row_error};
@@ -236,6 +237,21 @@ fn wrong_arguments_are_refused() {
 fn cases() -> Vec<Case<f32>> {
     let sizes = [(6, 100, 8), (5, 37, 1), (1, 1100, 8), (1, 1101, 8), (1, 24_580, 8), (1, 24_577, 1)];
     sizes.map(|(rows, channels, before)| Case::new(rows, channels, before)).into()
+}
+
+#[test]
+fn every_byte_is_moved_once() {
+    let case = Case::<bf16>::new(256, 2048, 0);
+    let [vector, rows] = [2048 * 2, 256];
+    let (.., mean, rstd) = case.forward(&On::threads(1));
+    // The weight and the bias are read by every row.
+    let forward = profiles(|on| drop(case.forward(on)));
+    assert_bound_by_memory("forward", &forward, (rows - 1) * 2 * vector);
+    // Before the sums and again after them.
+    let input = profiles(|on| drop(case.backward_input(on, [&mean, &rstd], Write::Set, &case.x)));
+    assert_bound_by_memory("backward_input", &input, (2 * rows - 1) * vector);
+    let weight = profiles(|on| drop(case.backward_weight(on, [&mean, &rstd], &[0.0; 4096])));
+    assert_bound_by_memory("backward_weight", &weight[..1], 0);
 }
 
 #[test]

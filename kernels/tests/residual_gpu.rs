@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::counters::{assert_bound_by_memory, profiles};
 use common::mutants::try_mutants;
 use common::ways::Ways;
 use common::{On, f64s, normal};
@@ -37,6 +38,13 @@ fn the_sum_is_right_in_every_way() {
     }
     check::<f32>(3, 5003, 8, Ways::TWO);
     check::<bf16>(2, 65_537, 8, Ways::TWO);
+}
+
+#[test]
+fn every_byte_is_moved_once() {
+    let counted = profiles(|on| drop(run::<bf16>(on, 64, 2048, 0)));
+    // The bias, by every row.
+    assert_bound_by_memory("forward", &counted, 63 * 4096);
 }
 
 #[test]

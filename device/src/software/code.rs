@@ -72,17 +72,17 @@ impl Entry for SoftwareKernel {
                 ArgValue::Bytes(value) => launch.arg(value.as_slice()),
             };
         }
-        let stream = queue.as_any().downcast_ref::<SoftwareQueue>().map(SoftwareQueue::stream);
-        let Some(stream) = stream else {
+        let Some(queue) = queue.as_any().downcast_ref::<SoftwareQueue>() else {
             return Err(DeviceError::Launch {
                 device: self.name.clone(),
                 reason: "the stream is of another kind".to_owned(),
             });
         };
-        launch.enqueue(stream).map_err(refused)?;
+        queue.enqueue(launch).map_err(refused)?;
         // The kernel may outlive the caller's buffers; the stream lets go of them after it.
         let memories: Vec<_> = args.iter().flat_map(|arg| arg.memories.iter().cloned()).collect();
-        stream
+        queue
+            .stream()
             .submit(move || {
                 drop(memories);
                 Ok(None)

@@ -13,7 +13,7 @@ use warpweft_ptxvm::memory::MemoryError;
 use warpweft_ptxvm::system::{self, DeviceOptions, LaunchOptions, SystemError};
 
 pub(crate) use self::name::open;
-use self::queue::SoftwareQueue;
+pub(crate) use self::queue::SoftwareQueue;
 use crate::driver::{Code, Driver, Memory, Queue};
 use crate::{Device, DeviceError, DeviceKind, Properties};
 

@@ -5,25 +5,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use warpweft_ptxvm::memory::AddressSpace;
-use warpweft_ptxvm::system::{Event, Run, Stream, SystemError};
+use warpweft_ptxvm::observe::profile::{Profile, Profiler};
+use warpweft_ptxvm::system::{Event, Launch, Run, Stream, SystemError};
 
 use super::failed;
 use crate::DeviceError;
 use crate::driver::{Mark, Memory, Queue};
 
-pub(super) struct SoftwareQueue {
+pub(crate) struct SoftwareQueue {
     stream: Stream,
     name: String,
     output: Mutex<Vec<u8>>,
+    /// Those of the kernels since somebody asked for them.
+    profiles: Arc<Mutex<Option<Vec<Profile>>>>,
 }
 
 impl SoftwareQueue {
     pub(super) fn new(stream: Stream, name: &str) -> Self {
-        Self { stream, name: name.to_owned(), output: Mutex::default() }
+        Self { stream, name: name.to_owned(), output: Mutex::default(), profiles: Arc::default() }
     }
 
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Counts from now on, or no longer; gives what was counted.
+    pub(crate) fn count(&self, on: bool) -> Vec<Profile> {
+        let mut profiles = self.profiles.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *profiles, on.then(Vec::new)).unwrap_or_default()
+    }
+
+    /// Gives a kernel to the stream, under the counters where they are on.
+    pub(super) fn enqueue(&self, launch: Launch) -> Result<(), SystemError> {
+        if self.profiles.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return launch.enqueue(&self.stream);
+        }
+        launch.validate()?;
+        let profiles = self.profiles.clone();
+        self.stream.submit(move || {
+            let mut profiler = Profiler::default();
+            let run = launch.observe(&mut profiler)?;
+            if let Some(profiles) = profiles.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                profiles.push(profiler.finish());
+            }
+            Ok(Some(run))
+        })
     }
 
     fn check<T>(&self, result: Result<T, SystemError>) -> Result<T, DeviceError> {

@@ -13,7 +13,8 @@ template <uint32_t K, uint32_t N> struct Terms {
 };
 
 template <uint32_t K, uint32_t N, class Work> __device__ inline void sum_part(uint32_t rows, uint32_t columns, float* partials, Work work) {
-  __shared__ float sums[PART_WARPS][K][N][32];
+  // So wide that neither lanes nor columns that lie side by side share a bank.
+  __shared__ float sums[PART_WARPS][K][N][32 + (N > 1 ? 32 / N : 0)];
   uint32_t lane = threadIdx.x, warp = threadIdx.y, begin = blockIdx.x * PART, end = min(rows, begin + PART);
   uint32_t at = (blockIdx.y * 32 + lane) * N;
   Terms<K, N> own = {};
@@ -33,16 +34,15 @@ template <uint32_t K, uint32_t N, class Work> __device__ inline void sum_part(ui
     for (uint32_t i = 0; i < N; i++) sums[warp][k][i][lane] = own.of[k][i];
   }
   __syncthreads();
-  // Each warp adds up a share of the K * N values of its lanes' columns.
-  if (at >= columns) return;
+  // Each warp adds up a share of the K * N times 32 neighbours.
 #pragma unroll
   for (uint32_t first = 0; first < K * N; first += PART_WARPS) {
-    uint32_t value = first + warp, k = value / N, i = value % N;
-    if (K * N % PART_WARPS != 0 && value >= K * N) return;
+    uint32_t value = first + warp, k = value / N, within = value % N * 32 + lane, column = blockIdx.y * 32 * N + within;
+    if ((K * N % PART_WARPS != 0 && value >= K * N) || column >= columns) continue;
     float sum = 0.0f;
 #pragma unroll
-    for (uint32_t other = 0; other < PART_WARPS; other++) sum += sums[other][k][i][lane];
-    partials[(size_t(blockIdx.x) * K + k) * columns + at + i] = sum;
+    for (uint32_t other = 0; other < PART_WARPS; other++) sum += sums[other][k][within % N][within / N];
+    partials[(size_t(blockIdx.x) * K + k) * columns + column] = sum;
   }
 }
 

@@ -2,6 +2,7 @@
 //! target's range become infinite, and the small ones become subnormal. Bound by memory.
 
 mod cpu;
+mod gpu;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
@@ -10,12 +11,15 @@ use crate::{KernelError, check};
 /// Writes each element of `from` to `to`, which has the same length.
 ///
 /// # Errors
-/// Unequal lengths; an argument of another device.
+/// Unequal lengths; an argument of another device; f64, which a GPU has no kernels for.
 pub fn convert<A: Float, B: Float>(stream: &Stream, from: View<'_, A>, to: ViewMut<'_, B>) -> Result<(), KernelError> {
     const OP: &str = "cast";
     let len = from.len();
-    let from = check::view(stream, OP, "from", from, &[len])?;
-    let to = check::view_mut(stream, OP, "to", to, &[len])?;
-    cpu::convert(stream.device().cpu_pool()?, from, to);
+    let from = check::region(stream, OP, "from", from, &[len])?;
+    let to = check::region_mut(stream, OP, "to", to, &[len])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => cpu::convert(pool, from.host()?, to.host()?),
+        Err(_) => gpu::convert(OP, stream, from, to)?,
+    }
     Ok(())
 }

@@ -6,8 +6,7 @@
 
 use warpweft_device::{CpuPool, Float, Stream, View, ViewMut};
 
-use super::{Shape, Sum};
-use crate::elementary::exp;
+use super::{Options, Shape, Sum, cpu, gpu};
 use crate::reduce::rows_per_task;
 use crate::simd::vectorised;
 use crate::softmax::online::Normaliser;
@@ -23,7 +22,7 @@ pub struct Shard {
 }
 
 /// Numbers that a rank finds for a row: its largest logit, the sum of e^(logit - largest), and the target's logit (0
-/// where another rank has it).
+/// where another rank has it; with label smoothing its share of the mean of that and all logits).
 pub const PARTS: usize = 3;
 
 impl Shard {
@@ -54,16 +53,22 @@ pub fn forward_shard<T: Float>(
     shard: Shard,
     logits: View<'_, T>,
     targets: View<'_, u32>,
-    ignore: Option<u32>,
+    options: impl Into<Options>,
     parts: ViewMut<'_, f64>,
 ) -> Result<(), KernelError> {
     const OP: &str = "cross_entropy forward_shard";
     let Shape { rows, vocab } = shape;
     shard.check(OP, shape)?;
-    let logits = check::view(stream, OP, "logits", logits, &[rows, vocab])?;
-    let targets = check::view(stream, OP, "targets", targets, &[rows])?;
-    let parts = check::view_mut(stream, OP, "parts", parts, &[rows, PARTS])?;
-    check::tokens(OP, targets, shard.vocab, ignore)?;
+    let options = options.into();
+    options.check(OP)?;
+    let logits = check::region(stream, OP, "logits", logits, &[rows, vocab])?;
+    let targets = check::region(stream, OP, "targets", targets, &[rows])?;
+    let parts = check::region_mut(stream, OP, "parts", parts, &[rows, PARTS])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        return gpu::parts(gpu::Op::FORWARD_SHARD, stream, shape, shard, options, logits, targets, parts.try_into()?);
+    };
+    let (logits, targets, parts) = (logits.host()?, targets.host()?, parts.host()?);
+    check::tokens(OP, targets, shard.vocab, options.ignore)?;
     if vocab == 0 {
         parts.chunks_exact_mut(PARTS).for_each(|part| part.copy_from_slice(&[f64::NEG_INFINITY, 0.0, 0.0]));
         return Ok(());
@@ -71,15 +76,15 @@ pub fn forward_shard<T: Float>(
     let each = rows_per_task(rows, vocab);
     let inputs = logits.chunks(each * vocab).zip(targets.chunks(each));
     let tasks = inputs.zip(parts.chunks_mut(each * PARTS)).collect();
-    stream.device().cpu_pool()?.for_each(tasks, |((logits, targets), parts)| {
+    pool.for_each(tasks, |((logits, targets), parts)| {
         vectorised(
             #[inline(always)]
             || {
                 let rows = logits.chunks_exact(vocab).zip(targets);
                 for ((logits, &target), part) in rows.zip(parts.chunks_exact_mut(PARTS)) {
-                    let Normaliser { max, sum } = Normaliser::of(logits, 1.0);
-                    let logit = shard.column(shape, target).map_or(0.0, |column| logits[column].to_f64());
-                    part.copy_from_slice(&[f64::from(max), sum, logit]);
+                    let column = shard.column(shape, target);
+                    let (Normaliser { max, sum }, wanted) = cpu::parts(logits, column, &options, shard.vocab);
+                    part.copy_from_slice(&[f64::from(max), sum, wanted]);
                 }
             },
         );
@@ -97,16 +102,22 @@ pub fn merge(
     ranks: usize,
     parts: View<'_, f64>,
     targets: View<'_, u32>,
-    ignore: Option<u32>,
+    options: impl Into<Options>,
     losses: ViewMut<'_, f32>,
     normaliser: ViewMut<'_, f64>,
 ) -> Result<Sum, KernelError> {
     const OP: &str = "cross_entropy merge";
     let rows = targets.len();
-    let parts = check::view(stream, OP, "parts", parts, &[ranks, rows, PARTS])?;
-    let targets = check::view(stream, OP, "targets", targets, &[rows])?;
-    let losses = check::view_mut(stream, OP, "losses", losses, &[rows])?;
-    let normaliser = check::view_mut(stream, OP, "normaliser", normaliser, &[rows, 2])?;
+    let options = options.into();
+    options.check(OP)?;
+    let parts = check::region(stream, OP, "parts", parts, &[ranks, rows, PARTS])?;
+    let targets = check::region(stream, OP, "targets", targets, &[rows])?;
+    let losses = check::region_mut(stream, OP, "losses", losses, &[rows])?;
+    let normaliser = check::region_mut(stream, OP, "normaliser", normaliser, &[rows, 2])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::merge(stream, ranks, options, parts, targets, losses, normaliser);
+    }
+    let (parts, targets, losses, normaliser) = (parts.host()?, targets.host()?, losses.host()?, normaliser.host()?);
     let mut total = Sum::default();
     for (row, ((&target, loss), normaliser)) in
         targets.iter().zip(losses).zip(normaliser.chunks_exact_mut(2)).enumerate()
@@ -119,10 +130,11 @@ pub fn merge(
         let sum: f64 = of_ranks().filter(|part| part[1] != 0.0).map(share).sum();
         let logit: f64 = of_ranks().map(|part| part[2]).sum();
         normaliser.copy_from_slice(&[max, sum]);
-        let nats = if Some(target) == ignore { 0.0 } else { (max - logit) + sum.ln() };
+        let ignored = Some(target) == options.ignore;
+        let nats = if ignored { 0.0 } else { cpu::loss_of(&options, max, sum, logit) };
         *loss = nats as f32;
         total.loss += nats;
-        total.count += usize::from(Some(target) != ignore);
+        total.count += usize::from(!ignored);
     }
     Ok(total)
 }
@@ -139,29 +151,35 @@ pub fn backward_shard<T: Float>(
     shard: Shard,
     logits: ViewMut<'_, T>,
     targets: View<'_, u32>,
-    ignore: Option<u32>,
+    options: impl Into<Options>,
     normaliser: View<'_, f64>,
     scale: f32,
 ) -> Result<(), KernelError> {
     const OP: &str = "cross_entropy backward_shard";
     let Shape { rows, vocab } = shape;
     shard.check(OP, shape)?;
+    let options = options.into();
+    options.check(OP)?;
     check::finite(OP, "scale", scale)?;
-    let logits = check::view_mut(stream, OP, "logits", logits, &[rows, vocab])?;
-    let targets = check::view(stream, OP, "targets", targets, &[rows])?;
-    let normaliser = check::view(stream, OP, "normaliser", normaliser, &[rows, 2])?;
-    check::tokens(OP, targets, shard.vocab, ignore)?;
-    let column = |target| shard.column(shape, target);
-    backward(stream.device().cpu_pool()?, shape, logits, (targets, ignore, normaliser), column, scale);
+    let logits = check::region_mut(stream, OP, "logits", logits, &[rows, vocab])?;
+    let targets = check::region(stream, OP, "targets", targets, &[rows])?;
+    let normaliser = check::region(stream, OP, "normaliser", normaliser, &[rows, 2])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        let (of, saved) = (gpu::Op::BACKWARD_SHARD, gpu::Saved::Normaliser(normaliser));
+        return gpu::backward(of, stream, shape, shard, options, logits, targets, saved, scale);
+    };
+    let targets = targets.host()?;
+    check::tokens(OP, targets, shard.vocab, options.ignore)?;
+    backward(pool, shape, shard, logits.host()?, (targets, options, normaliser.host()?), scale);
     Ok(())
 }
 
 fn backward<T: Float>(
     pool: &CpuPool,
     shape: Shape,
+    shard: Shard,
     logits: &mut [T],
-    (targets, ignore, normaliser): (&[u32], Option<u32>, &[f64]),
-    column: impl Fn(u32) -> Option<usize> + Sync,
+    (targets, options, normaliser): (&[u32], Options, &[f64]),
     scale: f32,
 ) {
     let vocab = shape.vocab;
@@ -176,20 +194,12 @@ fn backward<T: Float>(
             || {
                 let rows = logits.chunks_exact_mut(vocab).zip(targets.iter().zip(normaliser.chunks_exact(2)));
                 for (logits, (&target, normaliser)) in rows {
-                    if Some(target) == ignore {
+                    if Some(target) == options.ignore {
                         logits.fill(T::ZERO);
                         continue;
                     }
-                    let (shift, factor) = (normaliser[0] as f32, (f64::from(scale) / normaliser[1]) as f32);
-                    let probability = |logit: T| exp(logit.to_f32() - shift) * factor;
-                    // Before it is overwritten, and subtracted before it is rounded to `T`.
-                    let at_target = column(target).map(|at| (at, T::from_f32(probability(logits[at]) - scale)));
-                    for logit in logits.iter_mut() {
-                        *logit = T::from_f32(probability(*logit));
-                    }
-                    if let Some((at, value)) = at_target {
-                        logits[at] = value;
-                    }
+                    let (column, saved) = (shard.column(shape, target), (normaliser[0], normaliser[1]));
+                    cpu::backward_row(logits, column, &options, shard.vocab, saved, scale);
                 }
             },
         );

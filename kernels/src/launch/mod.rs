@@ -45,6 +45,8 @@ programs! {
     NORM: "norm",
     ROPE: "rope",
     MATMUL: "matmul",
+    CAST: "cast",
+    CROSS_ENTROPY: "cross_entropy",
     EMBEDDING: "embedding",
     LAYERNORM: "layernorm",
     RESIDUAL: "residual",

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod attention;
+pub(crate) mod counters;
 pub(crate) mod mutants;
 pub(crate) mod padded;
 pub(crate) mod products;

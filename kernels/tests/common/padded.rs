@@ -14,11 +14,12 @@ pub(crate) struct Padded<T> {
 }
 
 impl On {
-    /// `values` on the device, with `before` NaNs before it and some behind: 8 keep 16 bytes' alignment in any type, 1 takes it away, and with 0
-    /// there are none, so that the device's own red zones lie around it.
+    /// `values` on the device, with `before` NaNs before it and some behind: 8 keep 16 bytes' alignment in any type, 1 takes it
+    /// away. Behind multiples of 3 there are none, so that the array ends where the device's own red zone begins.
     pub(crate) fn padded<T: Float>(&self, before: usize, values: &[T]) -> Padded<T> {
         let nan = T::from_f32(f32::NAN);
-        let all: Vec<T> = [&vec![nan; before], values, &[nan; BEHIND][..if before == 0 { 0 } else { BEHIND }]].concat();
+        let all: Vec<T> =
+            [&vec![nan; before], values, &[nan; BEHIND][..if before.is_multiple_of(3) { 0 } else { BEHIND }]].concat();
         Padded { buffer: self.up(&all), before, len: values.len() }
     }
 

@@ -1,0 +1,33 @@
+//! What the hardware would be charged for by the kernels of an op, from the counters of the software device.
+
+use warpweft_device::ptxvm::observe::profile::Profile;
+
+use super::On;
+
+/// The counters of every kernel that `work` launches, in order.
+pub(crate) fn profiles(work: impl FnOnce(&On)) -> Vec<Profile> {
+    let on = On::open("software");
+    on.stream.profile(|| work(&on)).unwrap().1
+}
+
+/// Asserts that the kernels are bound by memory alone: that the sectors of 32 bytes that they touch are at most 1.05 times the
+/// bytes that any kernel must move, that all but 5 % of them are touched by accesses of 16 bytes a thread, and that accesses to
+/// shared memory do not conflict.
+///
+/// `again` are bytes that are read more than once by intent and lie in the caches by then: a weight that every row reads. The
+/// test says how many, exactly; they count once more in the least.
+#[track_caller]
+pub(crate) fn assert_bound_by_memory(what: &str, profiles: &[Profile], again: usize) {
+    assert!(!profiles.is_empty(), "{what}: no kernel");
+    let sum = |of: fn(&Profile) -> u64| profiles.iter().map(of).sum::<u64>();
+    let (moved, least) = (sum(|p| p.read_bytes + p.written_bytes), sum(|p| p.least_bytes) + again as u64);
+    let sectors = |wide: fn(&str) -> bool| -> u64 {
+        let lines = profiles.iter().flat_map(|profile| &profile.instructions);
+        lines.filter(|line| wide(&line.text)).map(|line| line.sectors).sum()
+    };
+    let (wide, all) = (sectors(|text| text.contains(".v4.") || text.contains(".v2.u64")), sectors(|_| true));
+    let conflicts = sum(|p| p.wavefronts.1);
+    assert!(moved * 100 <= least * 105, "{what}: {moved} bytes moved, the least is {least}");
+    assert!(wide * 20 >= all * 19, "{what}: {wide} of {all} sectors are touched 16 bytes a thread");
+    assert_eq!(conflicts, 0, "{what}: bank conflicts");
+}
