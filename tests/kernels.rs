@@ -74,7 +74,14 @@ fn what_is_not_there_is_refused() {
 fn ops() -> Vec<String> {
     let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx")).unwrap();
     let names = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter_map(|name| name.strip_suffix(".sm_80.ptx").map(str::to_owned)).collect()
+    // Some ops have a file for each range of sizes, or each type: attention_64, attention_f32.
+    let op = |name: String| {
+        let name = name.strip_suffix(".sm_80.ptx")?;
+        let (op, last) = name.rsplit_once('_').unwrap_or((name, ""));
+        let variant = last == "f32" || last.parse::<u32>().is_ok();
+        Some(if variant { op } else { name }.to_owned())
+    };
+    names.filter_map(op).collect()
 }
 
 /// The stand-in's shared library, which cargo has put beside this program.
