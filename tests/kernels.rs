@@ -3,13 +3,9 @@
 
 mod command;
 
-use std::path::PathBuf;
 use std::process::Command;
 
-use command::{refused, run, succeeds, warpweft};
-
-// Links the package, so that cargo builds its shared library beside this test.
-use ptxvm_driver as _;
+use command::{library::stand_in, refused, run, succeeds, warpweft};
 
 #[test]
 fn every_op_is_right_on_the_software_device() {
@@ -24,8 +20,7 @@ fn every_op_is_right_on_the_software_device() {
 
 #[test]
 fn every_op_is_right_through_the_driver() {
-    let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(stand_in(), folder.path().join("libcuda.so.1")).unwrap();
+    let folder = stand_in();
     let mut command = warpweft(&["kernels", "check", "--device", "cuda"]);
     let said = succeeds(command.env("LD_LIBRARY_PATH", folder.path())).stdout;
     assert!(said.contains("compute capability 8.0") && !said.contains("WRONG"), "{said}");
@@ -82,17 +77,4 @@ fn ops() -> Vec<String> {
         Some(if variant { op } else { name }.to_owned())
     };
     names.filter_map(op).collect()
-}
-
-/// The stand-in's shared library, which cargo has put beside this program.
-fn stand_in() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let folder = program.parent().unwrap();
-    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let libraries = files.filter(|path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("libptxvm_driver") && name.ends_with(".so")
-    });
-    let newest = libraries.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
-    newest.unwrap_or_else(|| panic!("no libptxvm_driver*.so in {}", folder.display()))
 }

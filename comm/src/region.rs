@@ -1,7 +1,7 @@
 //! What a call takes as memory: host slices and regions of buffers, alike.
 //!
-//! Memory of a device that the host cannot address goes through a copy on the host. No stream is waited for: whatever is to
-//! be read must be complete, as after [`Stream::synchronize`](warpweft_device::Stream::synchronize).
+//! Memory of a device that the host cannot address goes through a copy on the host, for which all streams of the device are
+//! waited for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -61,6 +61,7 @@ impl<'a, T: Element> RegionMut<'a, T> {
 }
 
 fn copied<T: Element>(view: View<'_, T>) -> Result<Vec<T>, DeviceError> {
+    view.device().synchronize()?;
     view.download(&view.device().stream())
 }
 

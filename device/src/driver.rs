@@ -30,6 +30,8 @@ pub(crate) trait Driver: fmt::Display + Send + Sync {
     /// Memory in which nothing has a value; `None` where there is not enough.
     fn allocate(&self, bytes: u64) -> Result<Option<Memory>, DeviceError>;
     fn queue(&self) -> Result<Arc<dyn Queue>, DeviceError>;
+    /// Waits for the work of all queues.
+    fn synchronize(&self) -> Result<(), DeviceError>;
     fn load(&self, ptx: &str) -> Result<Arc<dyn Code>, DeviceError>;
     /// Lets kernels of this device reach the memory of another; false where that cannot be.
     fn enable_peer(&self, to: &dyn Driver) -> Result<bool, DeviceError>;

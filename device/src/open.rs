@@ -240,6 +240,17 @@ impl Device {
         self == other || self.0.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(other)
     }
 
+    /// Blocks until the work of all streams is done. What went wrong in it is an error of its stream.
+    ///
+    /// # Errors
+    /// A device that is lost.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        match &self.0.backend {
+            Backend::Cpu(_) => Ok(()),
+            Backend::Driver(driver) => driver.synchronize(),
+        }
+    }
+
     /// A new stream: what is given to it runs in the order given.
     pub fn stream(&self) -> Stream {
         let queue = match &self.0.backend {

@@ -1,5 +1,6 @@
 //! Regions of buffers, and copies between them and the host.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};
 
@@ -156,6 +157,17 @@ impl<'a, T: Element> View<'a, T> {
         }
     }
 
+    /// The elements, or a copy of those that the host cannot address, once `stream` has come so far.
+    ///
+    /// # Errors
+    /// As [`download`](Self::download).
+    pub fn to_host(self, stream: &Stream) -> Result<Cow<'a, [T]>, DeviceError> {
+        match self.place {
+            Place::Host(host) => Ok(Cow::Borrowed(host)),
+            Place::Device { .. } => self.download(stream).map(Cow::Owned),
+        }
+    }
+
     /// A copy on the host, once `stream` has come so far.
     ///
     /// # Errors
@@ -283,6 +295,28 @@ impl<'a, T: Element> ViewMut<'a, T> {
         match self.place {
             PlaceMut::Host(host) => Ok(host),
             PlaceMut::Device { .. } => Err(not_host(self.device)),
+        }
+    }
+
+    /// Runs `work` on the elements, or on a copy of those that the host cannot address, which is copied back where `work`
+    /// succeeds; once `stream` has come so far.
+    ///
+    /// # Errors
+    /// What `work` says; [`DeviceError::WrongDevice`]; an error of the work before.
+    pub fn on_host<R, E: From<DeviceError>>(
+        self,
+        stream: &Stream,
+        work: impl FnOnce(&mut [T]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        match self.place {
+            PlaceMut::Host(host) => work(host),
+            PlaceMut::Device { .. } => {
+                let mut copy = self.as_view().download(stream)?;
+                let done = work(&mut copy)?;
+                self.copy_from_host(stream, &copy)?;
+                stream.synchronize()?;
+                Ok(done)
+            }
         }
     }
 

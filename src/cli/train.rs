@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use warpweft::comm::bootstrap;
 use warpweft::trainer::TrainError;
-use warpweft::trainer::config::{self, Config, FLAGS, Flag, Inputs, Launched, Status};
+use warpweft::trainer::config::{self, Config, FLAGS, Flag, Inputs, Launched};
 use warpweft::trainer::forecast::Forecast;
 use warpweft::trainer::report::Progress;
 
@@ -31,9 +31,8 @@ fn argument(flag: &'static Flag) -> Arg {
     if !flag.default.is_empty() {
         help += &format!(" [default: {}]", flag.default);
     }
-    let argument = Arg::new(flag.name).long(flag.name).help(help).action(ArgAction::Append);
-    // Those of later parallelisms are refused by name until they exist, and do not fill the help until then.
-    let argument = argument.hide(matches!(flag.status, Status::Later(_))).allow_negative_numbers(true);
+    let argument =
+        Arg::new(flag.name).long(flag.name).help(help).action(ArgAction::Append).allow_negative_numbers(true);
     let argument = match flag.alias {
         Some(alias) => argument.visible_alias(alias),
         None => argument,

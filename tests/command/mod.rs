@@ -1,6 +1,8 @@
 //! Running the `warpweft` command as a user does, with a deadline, and looking at what it leaves.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod library;
+
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

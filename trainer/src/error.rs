@@ -184,7 +184,9 @@ impl TrainError {
             Self::Mesh(_) | Self::Schedule(_) | Self::Context(_) => 2,
             Self::OtherData { .. } | Self::Comm(CommError::Config { .. }) => 2,
             Self::Kernel(KernelError::OutOfVocabulary { .. }) => 2,
-            Self::Device(DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. }) => 2,
+            Self::Device(
+                DeviceError::BadThreads { .. } | DeviceError::OutOfMemory { .. } | DeviceError::NoSuchDevice { .. },
+            ) => 2,
             _ => 1,
         }
     }

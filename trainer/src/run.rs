@@ -112,7 +112,7 @@ impl<'a, T: Float> Run<'a, T> {
         if config.documents {
             data.check_documents(config.end_token)?;
         }
-        let device = Device::cpu_with_threads(config.threads_for(local_ranks))?;
+        let device = open(config, communicator.local_rank(), local_ranks)?;
         let shape = config.shape();
         let kv = Spread::ranks_to_a_head(&shape, config.sizes.tp)?;
         let mesh = Mesh::new(communicator.clone(), config.sizes, kv)?;
@@ -180,7 +180,7 @@ impl<'a, T: Float> Run<'a, T> {
         };
         let text = format!(
             "{} parameters ({}), {} training tokens, {} held-out sequences\n\
-             {} ranks with {} threads each, {} sequences of {} tokens a step; gradients are summed in f32\n\
+             {} ranks {}, {} sequences of {} tokens a step; gradients are summed in f32\n\
              {:.3} MFLOP a token (6N + 12LTC, N without {}); MFU is of {:.1} GFLOP/s, this job's own f32 GEMM\n\
              {}",
             table.elements(),
@@ -188,7 +188,7 @@ impl<'a, T: Float> Run<'a, T> {
             self.data.training_tokens(),
             self.data.held_out(),
             self.communicator.world(),
-            self.trainer.stream.device().cpu_pool()?.threads(),
+            place(self.trainer.stream.device()),
             config.batch,
             config.context,
             self.flops.0 / 1e6,
@@ -421,6 +421,24 @@ impl<'a, T: Float> Run<'a, T> {
         }
         trace::write_chrome(path, &ranks)?;
         Ok(Some(path.clone()))
+    }
+}
+
+/// The device that the kernels of a rank run on: of GPUs without a number the one with that of the rank on its machine.
+fn open(config: &Config, local_rank: usize, local_ranks: usize) -> Result<Device, TrainError> {
+    match config.device.as_str() {
+        "cpu" => Ok(Device::cpu_with_threads(config.threads_for(local_ranks))?),
+        "cuda" => Ok(Device::open(&format!("cuda:{local_rank}"))?),
+        name => Ok(Device::open(name)?),
+    }
+}
+
+/// Where a rank's kernels run, in words.
+fn place(device: &Device) -> String {
+    match (device.cpu_pool(), device.properties()) {
+        (Ok(pool), _) => format!("with {} threads each", pool.threads()),
+        (_, Ok(properties)) => format!("on {}", properties.card),
+        _ => format!("on {device}"),
     }
 }
 

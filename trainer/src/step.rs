@@ -161,13 +161,16 @@ impl<T: Float> Trainer<T> {
         self.communication_bytes = self.communication_bytes.max(bytes);
     }
 
-    /// Runs `work` on the device's threads, so that no kernel in it has to change over to them.
+    /// Runs `work` on the threads of a CPU, so that no kernel in it has to change over to them.
     pub(crate) fn on_pool<R: Send>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, TrainError> + Send,
     ) -> Result<R, TrainError> {
         let device = self.stream.device().clone();
-        device.cpu_pool()?.run(|| work(self))
+        match device.cpu_pool() {
+            Ok(pool) => pool.run(|| work(self)),
+            Err(_) => work(self),
+        }
     }
 
     /// One step over this rank's part of a batch whose parts have `valid` targets together.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use warpweft_comm::Communicator;
 use warpweft_trainer::checkpoint::{Saver, Snapshot};
-use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin, Status};
+use warpweft_trainer::config::{Config, ConfigError, FLAGS, Family, Flag, Inputs, Launch, Launched, Origin};
 use warpweft_trainer::model::MoeShape;
 use warpweft_trainer::model::Recompute;
 use warpweft_trainer::parallel::context::Method;
@@ -65,7 +65,7 @@ fn the_help_states_the_defaults_that_are_used() {
     let config = flags("").unwrap();
     let stored: toml::Table = config.to_toml().parse().unwrap();
     for flag in FLAGS {
-        let (Some(value), Status::Fixed | Status::Free) = (stored.get(flag.name), flag.status) else { continue };
+        let Some(value) = stored.get(flag.name) else { continue };
         // Those that depend on others are described in words.
         let same = match value {
             toml::Value::String(text) => text == flag.default,
@@ -285,14 +285,11 @@ fn experts_are_shared_out_inside_the_data_and_context_ranks() {
 }
 
 #[test]
-fn later_parallelisms_are_refused_by_name() {
-    for text in ["device cuda", "device software"] {
-        let name = text.split(' ').next().unwrap();
-        says(flags(text), &[text, "(flag)", "does not exist yet", "leave it out"]);
-        if let Some(Flag { status: Status::Later(Some(neutral)), .. }) = Flag::find(name) {
-            assert!(flags(&format!("{name} {neutral}")).is_ok(), "{name} {neutral}");
-        }
-    }
+fn what_the_host_must_see_does_not_go_with_a_device_of_its_own() {
+    says(flags("device cuda exact true"), &["device cuda (flag)", "exact true (flag)", "use device cpu"]);
+    says(flags("device software experts 4"), &["device software (flag)", "experts 4 (flag)"]);
+    says(flags("device software cp 2 ranks 2"), &["device software (flag)", "cp 2 (flag)"]);
+    assert_eq!(flags("device software tp 2 ranks 2").unwrap().device, "software");
 }
 
 #[test]

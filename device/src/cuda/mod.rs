@@ -193,6 +193,11 @@ impl Driver for CudaDevice {
         Ok(Arc::new(CudaQueue::new(self.context.clone())?))
     }
 
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.context.enter()?;
+        call!(cuCtxSynchronize()).map_err(|failure| self.context.failed(failure))
+    }
+
     fn load(&self, ptx: &str) -> Result<Arc<dyn Code>, DeviceError> {
         Ok(Arc::new(code::CudaCode::load(self.context.clone(), ptx)?))
     }

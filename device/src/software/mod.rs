@@ -118,6 +118,11 @@ impl Driver for SoftwareDevice {
         Ok(Arc::new(SoftwareQueue::new(self.device.stream(), &self.name)))
     }
 
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.device.synchronize();
+        Ok(())
+    }
+
     fn load(&self, ptx: &str) -> Result<Arc<dyn Code>, DeviceError> {
         let module = self.device.load(ptx).map_err(|error| match &error {
             SystemError::Stopped { .. } => failed(&self.name, &error),

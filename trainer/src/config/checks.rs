@@ -12,7 +12,24 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     experts::check(config)?;
     batch(config)?;
     documents(config)?;
+    device(config)?;
     schedule(config)
+}
+
+/// What works on numbers that the host must see goes with the CPU alone.
+fn device(config: &Config) -> Result<(), ConfigError> {
+    if config.device == "cpu" {
+        return Ok(());
+    }
+    let Sizes { cp, .. } = config.sizes;
+    let with = match config {
+        Config { exact: true, .. } => named(config, "exact", true),
+        Config { moe: Some(moe), .. } => named(config, "experts", moe.experts),
+        _ if cp > 1 => named(config, "cp", cp),
+        _ => return Ok(()),
+    };
+    let what = format!("{} does not go with {}", named(config, "device", &config.device), with);
+    contradiction(what, "use device cpu, or leave that setting out".into())
 }
 
 /// `name value (origin)`, as every message gives a setting.

@@ -58,18 +58,6 @@ pub enum ConfigError {
         /// What it takes.
         wants: String,
     },
-    /// A setting of something that does not exist yet.
-    #[error("{name} {value} ({origin}) does not exist yet; {}", only(.neutral))]
-    NotYet {
-        /// The setting.
-        name: &'static str,
-        /// The value given.
-        value: String,
-        /// Where.
-        origin: Origin,
-        /// The only value it takes for now.
-        neutral: Option<&'static str>,
-    },
     /// Two settings, or a setting and the surroundings, that do not go together.
     #[error("{what}; {fix}")]
     Contradiction {
@@ -137,8 +125,4 @@ pub enum ConfigError {
 
 fn did_you_mean(name: &Option<&'static str>) -> String {
     name.map_or(String::new(), |name| format!("; did you mean `{name}`?"))
-}
-
-fn only(value: &Option<&'static str>) -> String {
-    value.map_or("leave it out".into(), |value| format!("leave it out, or set it to {value}"))
 }

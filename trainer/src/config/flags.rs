@@ -26,8 +26,6 @@ pub enum Status {
     Fixed,
     /// May change when a run is resumed.
     Free,
-    /// Belongs to a parallelism that does not exist yet: only the neutral value is taken (`None`: no value is).
-    Later(Option<&'static str>),
 }
 
 const fn flag(name: &'static str, value_name: &'static str, help: &'static str, default: &'static str) -> Flag {
@@ -46,11 +44,6 @@ const fn choice(
 impl Flag {
     const fn free(mut self) -> Self {
         self.status = Status::Free;
-        self
-    }
-
-    const fn later(mut self, neutral: Option<&'static str>) -> Self {
-        self.status = Status::Later(neutral);
         self
     }
 
@@ -185,7 +178,13 @@ pub static FLAGS: &[Flag] = &[
         "none",
     )
     .free(),
-    flag("device", "NAME", "Where the kernels run", "cpu").later(Some("cpu")),
+    flag(
+        "device",
+        "NAME",
+        "Where the kernels run: cpu, cuda, cuda:N, software (a GPU in software, which checks)",
+        "cpu",
+    )
+    .free(),
     flag(
         "overlap",
         "",

@@ -138,6 +138,8 @@ pub struct Config {
     pub end_token: Option<u32>,
     /// What of the activations is computed again in backward passes.
     pub recompute: Recompute,
+    /// The device on which the kernels run.
+    pub device: String,
     /// Whether tensor-parallel ranks share out the rows between their regions.
     pub sequence_parallel: bool,
     /// Whether sums are the same bits for any number of data ranks and micro-batches; the log then ends with a digest.

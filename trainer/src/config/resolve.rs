@@ -68,7 +68,6 @@ impl Config {
         }
         let stored = values.clone();
         values.layer(inputs.flags.iter().cloned(), &Origin::Flag)?;
-        refuse_later(&values)?;
         if resume.is_some() {
             refuse_changes(&values, &stored)?;
         }
@@ -147,6 +146,7 @@ impl Config {
         if let Some(end) = self.end_token {
             put("end-token", whole(u64::from(end)));
         }
+        put("device", self.device.clone().into());
         put("recompute", Recompute::ALL[self.recompute as usize].0.into());
         put("dtype", self.dtype.name().into());
         put("launch", if self.launch == Launch::Processes { "processes" } else { "threads" }.into());
@@ -167,17 +167,6 @@ fn restore(folder: &Path, values: &mut Values) -> Result<PathBuf, ConfigError> {
     let run = checkpoint::run_folder(&step_folder);
     values.layer([("out".into(), run.display().to_string())], &Origin::Checkpoint(step_folder.clone()))?;
     Ok(step_folder)
-}
-
-fn refuse_later(values: &Values) -> Result<(), ConfigError> {
-    for (name, given) in values.iter() {
-        let Some(Flag { status: Status::Later(neutral), .. }) = Flag::find(name) else { continue };
-        if *neutral != Some(given.value.as_str()) {
-            let (value, origin) = (given.value.clone(), given.origin.clone());
-            return Err(ConfigError::NotYet { name, value, origin, neutral: *neutral });
-        }
-    }
-    Ok(())
 }
 
 /// Refuses flags that would change a resumed run's numbers; the run's own values may be repeated.
@@ -304,6 +293,7 @@ fn build(values: &Values, resume: Option<PathBuf>, launched: bool, sizes: Sizes)
         chunks: optional("chunks")?,
         documents: values.choice("packing")? == Some("documents"),
         end_token: values.parse("end-token", "a token, a whole number from 0", |_| true)?,
+        device: values.get("device").map_or_else(|| "cpu".to_owned(), |given| given.value.clone()),
         recompute: {
             let name = values.choice("recompute")?;
             Recompute::ALL.into_iter().find(|(known, _)| name == Some(known)).map_or(Recompute::None, |(_, mode)| mode)

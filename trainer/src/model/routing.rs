@@ -58,7 +58,7 @@ impl Biases {
     /// # Errors
     /// Memory that the host cannot address.
     pub fn values(&self) -> Result<&[f32], TrainError> {
-        Ok(self.values.as_view().host()?)
+        if self.values.is_empty() { Ok(&[]) } else { Ok(self.values.as_view().host()?) }
     }
 
     /// The same to write.
@@ -66,7 +66,7 @@ impl Biases {
     /// # Errors
     /// Memory that the host cannot address.
     pub fn values_mut(&mut self) -> Result<&mut [f32], TrainError> {
-        Ok(self.values.as_view_mut().host()?)
+        if self.values.is_empty() { Ok(&mut []) } else { Ok(self.values.as_view_mut().host()?) }
     }
 
     /// Experts of a block.

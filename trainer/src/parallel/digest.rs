@@ -78,8 +78,12 @@ impl<T: Float> State<'_, T> {
         };
         let wanted = if kind == "weights" { "master" } else { kind };
         match part(wanted)? {
-            Some(view) => Ok(view.host()?.to_vec()),
-            None => Ok(self.weights.part(parameter.unit)?.host()?.iter().map(|weight| weight.to_f32()).collect()),
+            Some(view) => Ok(view.to_host(&view.device().stream())?.into_owned()),
+            None => {
+                let weights = self.weights.part(parameter.unit)?;
+                let weights = weights.to_host(&weights.device().stream())?;
+                Ok(weights.iter().map(|weight| weight.to_f32()).collect())
+            }
         }
     }
 

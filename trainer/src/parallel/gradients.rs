@@ -244,9 +244,11 @@ impl Gradients {
         };
         match &mut unit.part {
             Some(part) => {
-                let sums = part.as_view_mut().host()?;
-                let summands = &buffer.view(unit.shards.mine.clone())?.host()?;
-                sums.iter_mut().zip(*summands).for_each(|(sum, summand)| *sum += summand);
+                let summands = buffer.view(unit.shards.mine.clone())?.to_host(stream)?;
+                part.as_view_mut().on_host(stream, |sums| {
+                    sums.iter_mut().zip(&*summands).for_each(|(sum, summand)| *sum += summand);
+                    Ok::<_, TrainError>(())
+                })?;
                 buffer.as_view_mut().fill(stream, 0.0)?;
                 free.push(buffer);
             }
@@ -275,9 +277,9 @@ impl Gradients {
             return Ok(());
         }
         match (self.overlap, unit.part.is_some()) {
-            (true, _) => unit.start(index),
+            (true, _) => unit.start(index, &self.stream),
             (false, true) => {
-                unit.start(index)?;
+                unit.start(index, &self.stream)?;
                 self.settle(index)
             }
             (false, false) => Ok(()),
@@ -294,7 +296,7 @@ impl Gradients {
             if let (false, None, Some(unit)) = (self.overlap, &self.exact, &mut self.units[index])
                 && unit.part.is_none()
             {
-                unit.start(index)?;
+                unit.start(index, &self.stream)?;
             }
             self.settle(index)?;
             let Some(unit) = &mut self.units[index] else { continue };
@@ -412,7 +414,7 @@ impl Unit {
     }
 
     /// Sums over tensor-parallel ranks at once, and starts the sum over the ranks with other tokens.
-    fn start(&mut self, index: usize) -> Result<(), TrainError> {
+    fn start(&mut self, index: usize, stream: &Stream) -> Result<(), TrainError> {
         let buffer = match &mut self.whole {
             Whole::Here(buffer) => buffer,
             Whole::Reducing(_) | Whole::Away => return Err(TrainError::Bucket { bucket: index }),
@@ -420,13 +422,14 @@ impl Unit {
         for (group, ranges) in &self.tensor {
             // Small ones, of which there may be many: they travel as one.
             let mut packed = Vec::with_capacity(ranges.iter().map(Range::len).sum());
-            let values = buffer.as_view_mut().host()?;
-            ranges.iter().for_each(|range| packed.extend_from_slice(&values[range.clone()]));
+            for range in ranges {
+                packed.extend_from_slice(&buffer.view(range.clone())?.to_host(stream)?);
+            }
             group.all_reduce(&mut packed[..], Op::Sum)?;
             let mut rest = &packed[..];
             for range in ranges {
                 let (sum, after) = rest.split_at(range.len());
-                values[range.clone()].copy_from_slice(sum);
+                buffer.view_mut(range.clone())?.copy_from_host(stream, sum)?;
                 rest = after;
             }
         }

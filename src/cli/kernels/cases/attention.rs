@@ -47,6 +47,7 @@ fn case<T: Float>(shape: Shape, backward: bool) -> Case {
             true => {
                 let (out, lse) = (out.as_view_mut(), lse.as_view_mut());
                 attention::forward_packed(&stream, shape, Options::CAUSAL, qkv.as_view(), out, lse)?;
+                stream.synchronize()?;
                 Some([normal(device, rows * heads * head_size, 2)?, device.zeros(rows * width)?])
             }
             false => None,
