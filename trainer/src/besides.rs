@@ -89,7 +89,7 @@ impl<T: Float> Trainer<T> {
     }
 
     /// The SHA-256 of all weights and all state of the optimizer, of the whole tensors in a fixed order, which is the same
-    /// at every layout where the numbers are ([`Recipe::exact`]). Collective over all ranks.
+    /// at every layout where the numbers are ([`Recipe::exact`](crate::step::Recipe::exact)). Collective over all ranks.
     ///
     /// # Errors
     /// A peer that died.
