@@ -136,10 +136,12 @@ fn the_log_has_its_keys_and_the_last_line_names_the_files() {
         "mfu",
         "optimizer_ms",
         "peak_bytes",
+        "sent_bytes",
         "step",
         "step_ms",
         "tokens",
         "tokens_per_s",
+        "waiting_ms",
     ];
     let log = log(&out);
     assert_eq!(log.len(), 6);
