@@ -65,6 +65,21 @@ fn a_model_trains_on_the_software_device() {
 }
 
 #[test]
+fn a_checkpoint_of_a_device_is_taken_up_by_the_cpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let [there, rest, whole] = ["there", "rest", "whole"].map(|name| folder.path().join(name));
+    let go = |line: String| succeeds(&mut warpweft(&line.split_whitespace().collect::<Vec<_>>()));
+    // What a run dumps is read from the device too.
+    go(format!("train {TINY} --ranks 1 --device software --save-every 2 --dump 1 --out {}", there.display()));
+    let saved = there.join("checkpoints/step-000002");
+    go(format!("train --resume {} --device cpu --out {}", saved.display(), rest.display()));
+    go(format!("train {TINY} --ranks 1 --dump 1 --out {}", whole.display()));
+    // Its log begins with the steps before the checkpoint.
+    same(&numbers(&rest), &numbers(&whole), WITHIN);
+    go(format!("diff {} {} --tolerance 1e-3", there.display(), whole.display()));
+}
+
+#[test]
 fn bf16_trains_there_too() {
     let expected = train("--dtype bf16 --ranks 1", None);
     same(&train("--dtype bf16 --ranks 1 --device software?check=all", None), &expected, 1e-2);

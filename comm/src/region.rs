@@ -34,7 +34,7 @@ impl<'a, T: Element> Region<'a, T> {
     pub(crate) fn host(self) -> Result<Cow<'a, [T]>, DeviceError> {
         match self.0 {
             Memory::Host(host) => Ok(Cow::Borrowed(host)),
-            Memory::Device(view) => view.host().map(Cow::Borrowed).or_else(|_| copied(view).map(Cow::Owned)),
+            Memory::Device(view) => view.to_host(),
         }
     }
 }
@@ -47,22 +47,19 @@ impl<'a, T: Element> RegionMut<'a, T> {
             MemoryMut::Device(view) if view.device().kind() == DeviceKind::Cpu => {
                 Ok(HostMut { place: HostPlace::Here(view.host()?) })
             }
-            MemoryMut::Device(view) => Ok(HostMut { place: HostPlace::There(copied(view.as_view())?, view) }),
+            MemoryMut::Device(view) => {
+                Ok(HostMut { place: HostPlace::There(view.as_view().to_host()?.into_owned(), view) })
+            }
         }
     }
 
     /// Runs `work` on the elements.
     pub(crate) fn on_host<R>(self, work: impl FnOnce(&mut [T]) -> Result<R, CommError>) -> Result<R, CommError> {
-        let mut host = self.host()?;
-        let done = work(host.slice())?;
-        host.finish()?;
-        Ok(done)
+        match self.0 {
+            MemoryMut::Host(host) => work(host),
+            MemoryMut::Device(view) => view.on_host(work),
+        }
     }
-}
-
-fn copied<T: Element>(view: View<'_, T>) -> Result<Vec<T>, DeviceError> {
-    view.device().synchronize()?;
-    view.download(&view.device().stream())
 }
 
 /// Elements to write, where the host can.

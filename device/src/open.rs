@@ -200,7 +200,8 @@ impl Device {
             // Where two threads come at once, the first one's is taken.
             let _ = self.0.faults.set(Faults::new(memory, driver.queue()?.as_ref())?);
         }
-        let faults = self.0.faults.get().ok_or(DeviceError::NoKernels { what: "faults", device: self.to_string() })?;
+        let faults =
+            self.0.faults.get().ok_or_else(|| DeviceError::NoKernels { what: "faults", device: self.to_string() })?;
         Ok(faults.arguments(self, what))
     }
 

@@ -157,14 +157,17 @@ impl<'a, T: Element> View<'a, T> {
         }
     }
 
-    /// The elements, or a copy of those that the host cannot address, once `stream` has come so far.
+    /// The elements, or a copy of those that the host cannot address, once all streams of the device have come so far.
     ///
     /// # Errors
-    /// As [`download`](Self::download).
-    pub fn to_host(self, stream: &Stream) -> Result<Cow<'a, [T]>, DeviceError> {
+    /// An error of the work before.
+    pub fn to_host(self) -> Result<Cow<'a, [T]>, DeviceError> {
         match self.place {
             Place::Host(host) => Ok(Cow::Borrowed(host)),
-            Place::Device { .. } => self.download(stream).map(Cow::Owned),
+            Place::Device { .. } => {
+                self.device.synchronize()?;
+                self.download(&self.device.stream()).map(Cow::Owned)
+            }
         }
     }
 
@@ -299,21 +302,18 @@ impl<'a, T: Element> ViewMut<'a, T> {
     }
 
     /// Runs `work` on the elements, or on a copy of those that the host cannot address, which is copied back where `work`
-    /// succeeds; once `stream` has come so far.
+    /// succeeds; once all streams of the device have come so far.
     ///
     /// # Errors
-    /// What `work` says; [`DeviceError::WrongDevice`]; an error of the work before.
-    pub fn on_host<R, E: From<DeviceError>>(
-        self,
-        stream: &Stream,
-        work: impl FnOnce(&mut [T]) -> Result<R, E>,
-    ) -> Result<R, E> {
+    /// What `work` says; an error of the work before.
+    pub fn on_host<R, E: From<DeviceError>>(self, work: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         match self.place {
             PlaceMut::Host(host) => work(host),
             PlaceMut::Device { .. } => {
-                let mut copy = self.as_view().download(stream)?;
+                let mut copy = self.as_view().to_host()?.into_owned();
                 let done = work(&mut copy)?;
-                self.copy_from_host(stream, &copy)?;
+                let stream = self.device.stream();
+                self.copy_from_host(&stream, &copy)?;
                 stream.synchronize()?;
                 Ok(done)
             }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpweft_device::Stream;
+use warpweft_device::{DeviceKind, Stream};
 use warpweft_kernels::matmul::{self, Epilogue};
 
 use crate::TrainError;
@@ -31,8 +31,10 @@ fn idle(model: &Model) -> usize {
 /// # Errors
 /// No memory for the operands.
 pub fn ceiling(stream: &Stream) -> Result<f64, TrainError> {
-    let shape = matmul::Shape { m: 1024, n: 512, k: 512 };
     let device = stream.device();
+    // A GPU in software would take seconds for what a CPU does in milliseconds.
+    let size = if device.kind() == DeviceKind::Software { 32 } else { 512 };
+    let shape = matmul::Shape { m: 2 * size, n: size, k: size };
     let x = device.upload(&vec![0.5f32; shape.m * shape.k])?;
     let w = device.upload(&vec![0.25f32; shape.n * shape.k])?;
     let mut y = device.zeros::<f32>(shape.m * shape.n)?;

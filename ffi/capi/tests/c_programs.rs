@@ -45,7 +45,20 @@ enum Linked {
 }
 
 /// The ops that have kernels for everything that the programs ask of them; others may have some already.
-const ON_A_GPU: [&str; 7] = ["attention", "embedding", "layernorm", "matmul", "residual", "rmsnorm", "softmax"];
+const ON_A_GPU: [&str; 12] = [
+    "adamw",
+    "attention",
+    "cast",
+    "cross_entropy",
+    "embedding",
+    "layernorm",
+    "matmul",
+    "norm",
+    "residual",
+    "rmsnorm",
+    "rope",
+    "softmax",
+];
 
 /// The devices on which programs that take one run: its name, and the ops that must have a kernel there.
 fn devices() -> [Vec<String>; 2] {

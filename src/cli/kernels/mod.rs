@@ -6,10 +6,10 @@ mod check;
 mod list;
 mod perf;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 
+use super::from;
 use super::stop::Stop;
-use super::usage;
 use warpweft::device::Device;
 use warpweft::kernels::KernelError;
 
@@ -31,10 +31,6 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
         Some(("perf", matches)) => perf::main(&from(matches)?),
         _ => Err(Stop::usage("kernels: which command is missing; `--help` lists them")),
     }
-}
-
-fn from<T: FromArgMatches>(matches: &ArgMatches) -> Result<T, Stop> {
-    T::from_arg_matches(matches).map_err(|error| Stop::usage(usage::sentence(&error)))
 }
 
 /// The device of a name, and what it calls itself.

@@ -11,10 +11,10 @@ mod session;
 use std::io::{self, Write};
 use std::path::Path;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command};
 
+use super::from;
 use super::stop::Stop;
-use super::usage;
 use warpweft::device::ptxvm::lower::CompileError;
 
 /// The command.
@@ -35,10 +35,6 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
         Some(("profile", matches)) => profile::main(&from(matches)?),
         _ => Err(Stop::usage("ptx: which command is missing; `--help` lists them")),
     }
-}
-
-fn from<T: FromArgMatches>(matches: &ArgMatches) -> Result<T, Stop> {
-    T::from_arg_matches(matches).map_err(|error| Stop::usage(usage::sentence(&error)))
 }
 
 /// Says each problem of a module on standard error, as compilers do, and ends with status 2.

@@ -83,7 +83,7 @@ impl Recorder {
         shape.extend(width);
         let portion = Held::rows(&shape, first..first + pass.batch).portion.only(1, self.places.clone());
         let held = Held { shape, portion, part: rows.start * each..rows.end * each };
-        self.push(Piece::new(name, held, values.host()?));
+        self.push(Piece::new(name, held, &values.to_host()?));
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Recorder {
         for (id, unit) in table.units_here() {
             let mine = optimizer.mine(id)?;
             let values = of(id)?;
-            let values = values.host()?;
+            let values = values.to_host()?;
             for (id, held, at) in held(table, unit, &mine).filter(|(id, ..)| plan.parameters[id.index()].counted) {
                 self.push(Piece::new(kind.of(table.get(id).name()), held, &values[at]));
             }

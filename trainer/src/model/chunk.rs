@@ -233,7 +233,7 @@ impl Model {
             return Ok(sum);
         }
         // Rows without a target have a loss of zero.
-        let losses = pass.of(head.losses(), 1)?.to_host(pass.stream)?;
+        let losses = pass.of(head.losses(), 1)?.to_host()?;
         Ok(cross_entropy::Sum { loss: losses.iter().map(|loss| fixed_point(*loss)).sum(), ..sum })
     }
 

@@ -64,12 +64,12 @@ pub(crate) fn save<T: Float>(
     for (id, unit) in table.units_here() {
         let mine = optimizer.mine(id)?;
         let values = weights.part(id)?;
-        let values = values.to_host(&values.device().stream())?;
+        let values = values.to_host()?;
         for (id, held, at) in held(table, unit, &mine).filter(|(id, ..)| plan.parameters[id.0].counted) {
             of_weights.push(Piece::new(table.get(id).name(), held, &values[at]));
         }
         for (kind, values) in optimizer.parts(id)? {
-            let values = values.to_host(&values.device().stream())?;
+            let values = values.to_host()?;
             for (id, held, at) in held(table, unit, &mine).filter(|(id, ..)| plan.parameters[id.0].counted) {
                 of_optimizer.push(Piece::new(format!("{kind}.{}", table.get(id).name()), held, &values[at]));
             }

@@ -78,10 +78,9 @@ impl<T: Float> State<'_, T> {
         };
         let wanted = if kind == "weights" { "master" } else { kind };
         match part(wanted)? {
-            Some(view) => Ok(view.to_host(&view.device().stream())?.into_owned()),
+            Some(view) => Ok(view.to_host()?.into_owned()),
             None => {
-                let weights = self.weights.part(parameter.unit)?;
-                let weights = weights.to_host(&weights.device().stream())?;
+                let weights = self.weights.part(parameter.unit)?.to_host()?;
                 Ok(weights.iter().map(|weight| weight.to_f32()).collect())
             }
         }

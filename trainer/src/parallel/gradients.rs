@@ -244,8 +244,8 @@ impl Gradients {
         };
         match &mut unit.part {
             Some(part) => {
-                let summands = buffer.view(unit.shards.mine.clone())?.to_host(stream)?;
-                part.as_view_mut().on_host(stream, |sums| {
+                let summands = buffer.view(unit.shards.mine.clone())?.to_host()?;
+                part.as_view_mut().on_host(|sums| {
                     sums.iter_mut().zip(&*summands).for_each(|(sum, summand)| *sum += summand);
                     Ok::<_, TrainError>(())
                 })?;
@@ -423,7 +423,7 @@ impl Unit {
             // Small ones, of which there may be many: they travel as one.
             let mut packed = Vec::with_capacity(ranges.iter().map(Range::len).sum());
             for range in ranges {
-                packed.extend_from_slice(&buffer.view(range.clone())?.to_host(stream)?);
+                packed.extend_from_slice(&buffer.view(range.clone())?.to_host()?);
             }
             group.all_reduce(&mut packed[..], Op::Sum)?;
             let mut rest = &packed[..];
