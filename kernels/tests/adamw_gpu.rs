@@ -80,9 +80,10 @@ fn steps_are_the_cpus_to_the_bit_in_every_way() {
 fn after_wrong_data(on: &On) -> (String, Vec<bf16>) {
     let shape = embedding::Shape { batch: 1, tokens: 1, vocab: 4, channels: 2, positions: 0 };
     let (ids, table, mut y) = (on.up(&[9u32]), on.up(&[bf16::ZERO; 8]), on.up(&[bf16::ZERO; 2]));
-    embedding::forward(&on.stream, shape, ids.as_view(), table.as_view(), None, y.as_view_mut()).unwrap();
     let mut w = on.up(&[bf16::ONE; 5]);
     let (grad, mut m, mut v) = (on.up(&[1f32; 5]), on.up(&[0f32; 5]), on.up(&[0f32; 5]));
+    // The last before the step: a copy to the device waits for it, and would be the one to report.
+    embedding::forward(&on.stream, shape, ids.as_view(), table.as_view(), None, y.as_view_mut()).unwrap();
     let (param, m, v) = (w.as_view_mut(), m.as_view_mut(), v.as_view_mut());
     let tensor = Tensor { param, master: None, grad: grad.as_view(), m, v, decay: false };
     adamw::step(&on.stream, Options { lr: 0.5, ..Options::default() }, &mut [tensor]).unwrap();
