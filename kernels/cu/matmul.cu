@@ -17,11 +17,13 @@ struct Groups {
 
 // What is made of the sums. FORWARD: `pre` is written; with pairs it has twice the columns of y, and so have the sums. INPUT: `pre`
 // is the argument of the activation whose gradient is made of the sums, or null; with pairs it and y have twice the sums' columns.
+// `partials`, or null: the sums of y's columns, as stored, over each HEIGHT rows.
 template <class T, class TO> struct Epilogue {
   const T* bias;
   T* pre;
   const TO* residual;
   TO* y;
+  float* partials;
   float scale;
   uint32_t activation, packed;
 };
@@ -88,62 +90,118 @@ template <bool WHOLE, class T> __device__ inline void store_some(T* to, const fl
 // What a layer is for.
 enum Direction { FORWARD, INPUT, WEIGHT };
 
+// Sums over the rows of a tile that one thread makes of its four columns, twice where y has halves. Rows that are equal modulo CLASSES
+// are added in their order, then the classes in theirs, whichever tile and however many threads they lie on.
+constexpr uint32_t HEIGHT = 64, CLASSES = 8;
+
+template <uint32_t TILE, uint32_t EACH> struct ColumnSums {
+  static constexpr uint32_t DOWN = EACH / TILE, OWN = CLASSES / DOWN;
+  float of[2][OWN][4] = {};
+
+  __device__ inline void add(uint32_t half, uint32_t turn, uint32_t i, float value) {
+#pragma unroll
+    for (uint32_t own = 0; own < OWN; own++) of[half][own][i] += turn % OWN == own ? value : 0.0f;
+  }
+
+  // Adds the classes up, by way of shared memory that nobody needs any more after a barrier, to row `row` / HEIGHT of the partial sums of
+  // `halves` times `columns` columns, and begins anew.
+  __device__ inline void put(float* shared, float* partials, uint32_t row, uint32_t column, uint32_t rows, uint32_t columns, uint32_t halves) {
+    uint32_t down = threadIdx.x * 4 / TILE, across = threadIdx.x * 4 % TILE;
+    __syncthreads();
+#pragma unroll
+    for (uint32_t half = 0; half < 2; half++) {
+#pragma unroll
+      for (uint32_t own = 0; own < OWN; own++) {
+        float* at = shared + (half * CLASSES + own * DOWN + down) * TILE + across;
+        store_shared(at, of[half][own][0], of[half][own][1], of[half][own][2], of[half][own][3]);
+        for (uint32_t i = 0; i < 4; i++) of[half][own][i] = 0.0f;
+      }
+    }
+    __syncthreads();
+    if (row >= rows) return;
+    for (uint32_t at = threadIdx.x; at < halves * TILE; at += EACH / 4) {
+      uint32_t half = at / TILE, within = at % TILE;
+      float sum = 0.0f;
+#pragma unroll
+      for (uint32_t of = 0; of < CLASSES; of++) sum += shared[(half * CLASSES + of) * TILE + within];
+      if (column + within < columns) partials[(size_t(row / HEIGHT) * halves + half) * columns + column + within] = sum;
+    }
+  }
+};
+
+// Makes four results of the tile from its sums `of` on: row y, columns x and on of [rows, columns]. `stored(half, i, value)` sees what is
+// written.
+template <Direction DIRECTION, uint32_t TILE, bool WHOLE, class T, class TO, class Stored>
+__device__ inline void finish_four(const float* sums, const Epilogue<T, TO>& to, uint32_t of, uint32_t width, uint32_t y, uint32_t x, uint32_t columns,
+                                   Stored stored) {
+  bool pairs = DIRECTION == FORWARD && to.activation == SWIGLU;
+  uint32_t every = pairs ? 2 * columns : columns, count = columns - x;
+  size_t at = size_t(y) * columns + x;
+  float values[4];
+#pragma unroll 1
+  for (uint32_t parts = pairs + 1; parts > 0; parts--) {
+    // Up, then gate.
+    uint32_t part = parts - 1;
+    auto sum = load<4>(sums + sum_at<TILE>(of / width, of % width + part * width));
+    float bias[4] = {};
+    if (DIRECTION == FORWARD && to.bias) {
+      auto run = load_some<WHOLE>(to.bias + part * columns + x, count, to.packed);
+      for (uint32_t i = 0; i < 4; i++) bias[i] = to_f32(run.of[i]);
+    }
+    for (uint32_t i = 0; i < 4; i++) sum.of[i] = fmaf(to.scale, sum.of[i], bias[i]);
+    if (DIRECTION == FORWARD && to.pre) store_some<WHOLE>(to.pre + size_t(y) * every + part * columns + x, sum.of, count, to.packed);
+    for (uint32_t i = 0; i < 4; i++) values[i] = part == 0 && pairs ? swiglu(sum.of[i], values[i]) : sum.of[i];
+  }
+  auto put = [&](size_t at, uint32_t half) {
+    if (DIRECTION == WEIGHT || to.residual) {
+      auto residual = load_some<WHOLE>(to.residual + at, count, to.packed);
+      for (uint32_t i = 0; i < 4; i++) values[i] += to_f32(residual.of[i]);
+    }
+    store_some<WHOLE>(to.y + at, values, count, to.packed);
+    for (uint32_t i = 0; i < 4; i++) stored(half, i, to_f32(from_f32<TO>(values[i])));
+  };
+  if (DIRECTION == FORWARD && !pairs && to.activation != NONE) {
+    for (uint32_t i = 0; i < 4; i++) values[i] = activated(to.activation, values[i]);
+  }
+  if (DIRECTION == INPUT && to.pre) {
+    bool halves = to.activation == SWIGLU;
+    at += halves ? size_t(y) * columns : 0;
+    auto pre = load_some<WHOLE>(to.pre + at, count, to.packed);
+    if (halves) {
+      auto up = load_some<WHOLE>(to.pre + at + columns, count, to.packed);
+      float of_gate[4];
+      for (uint32_t i = 0; i < 4; i++) {
+        float dy = values[i];
+        of_gate[i] = to_f32(pre.of[i]), values[i] = to_f32(up.of[i]);
+        swiglu_gradients(of_gate[i], values[i], dy);
+      }
+      put(at + columns, 1);
+      for (uint32_t i = 0; i < 4; i++) values[i] = of_gate[i];
+    } else {
+      for (uint32_t i = 0; i < 4; i++) values[i] = __fmul_rn(values[i], derivative(to.activation, to_f32(pre.of[i])));
+    }
+  }
+  put(at, 0);
+}
+
 // Makes the results of the tile whose first element is [row, column] of [rows, columns].
 template <Direction DIRECTION, uint32_t TILE, bool WHOLE, class T, class TO>
-__device__ inline void finish(const float* sums, const Epilogue<T, TO>& to, uint32_t row, uint32_t column, uint32_t rows, uint32_t columns) {
-  bool pairs = DIRECTION == FORWARD && to.activation == SWIGLU;
-  uint32_t width = pairs ? TILE / 2 : TILE, every = pairs ? 2 * columns : columns;
+__device__ inline void finish(float* sums, const Epilogue<T, TO>& to, uint32_t row, uint32_t column, uint32_t rows, uint32_t columns) {
+  bool pairs = DIRECTION == FORWARD && to.activation == SWIGLU, summed = DIRECTION == INPUT && to.partials;
+  uint32_t width = pairs ? TILE / 2 : TILE;
   constexpr uint32_t EACH = 4 * (sizeof(T) == 2 ? THREADS : F32_THREADS<TILE>);
+  ColumnSums<TILE, EACH> of_columns;
 #pragma unroll 1
   for (uint32_t of = threadIdx.x * 4, turn = 0; turn < TILE * width / EACH; of += EACH, turn++) {
     uint32_t y = row + of / width, x = column + of % width;
-    if (y >= rows || x >= columns) continue;
-    uint32_t count = columns - x;
-    size_t at = size_t(y) * columns + x;
-    float values[4];
-#pragma unroll 1
-    for (uint32_t parts = pairs + 1; parts > 0; parts--) {
-      // Up, then gate.
-      uint32_t part = parts - 1;
-      auto sum = load<4>(sums + sum_at<TILE>(of / width, of % width + part * width));
-      float bias[4] = {};
-      if (DIRECTION == FORWARD && to.bias) {
-        auto run = load_some<WHOLE>(to.bias + part * columns + x, count, to.packed);
-        for (uint32_t i = 0; i < 4; i++) bias[i] = to_f32(run.of[i]);
-      }
-      for (uint32_t i = 0; i < 4; i++) sum.of[i] = fmaf(to.scale, sum.of[i], bias[i]);
-      if (DIRECTION == FORWARD && to.pre) store_some<WHOLE>(to.pre + size_t(y) * every + part * columns + x, sum.of, count, to.packed);
-      for (uint32_t i = 0; i < 4; i++) values[i] = part == 0 && pairs ? swiglu(sum.of[i], values[i]) : sum.of[i];
-    }
-    auto put = [&](size_t at) {
-      if (DIRECTION == WEIGHT || to.residual) {
-        auto residual = load_some<WHOLE>(to.residual + at, count, to.packed);
-        for (uint32_t i = 0; i < 4; i++) values[i] += to_f32(residual.of[i]);
-      }
-      store_some<WHOLE>(to.y + at, values, count, to.packed);
+    auto add = [&](uint32_t half, uint32_t i, float value) {
+      if (DIRECTION == INPUT) of_columns.add(half, turn, i, value);
     };
-    if (DIRECTION == FORWARD && !pairs && to.activation != NONE) {
-      for (uint32_t i = 0; i < 4; i++) values[i] = activated(to.activation, values[i]);
+    if (y < rows && x < columns) finish_four<DIRECTION, TILE, WHOLE>(sums, to, of, width, y, x, columns, add);
+    constexpr uint32_t TURNS = HEIGHT * TILE / EACH;
+    if (summed && turn % TURNS == TURNS - 1) {
+      of_columns.put(sums, to.partials, row + turn / TURNS * HEIGHT, column, rows, columns, to.activation == SWIGLU ? 2 : 1);
     }
-    if (DIRECTION == INPUT && to.pre) {
-      bool halves = to.activation == SWIGLU;
-      at += halves ? size_t(y) * columns : 0;
-      auto pre = load_some<WHOLE>(to.pre + at, count, to.packed);
-      if (halves) {
-        auto up = load_some<WHOLE>(to.pre + at + columns, count, to.packed);
-        float of_gate[4];
-        for (uint32_t i = 0; i < 4; i++) {
-          float dy = values[i];
-          of_gate[i] = to_f32(pre.of[i]), values[i] = to_f32(up.of[i]);
-          swiglu_gradients(of_gate[i], values[i], dy);
-        }
-        put(at + columns);
-        for (uint32_t i = 0; i < 4; i++) values[i] = of_gate[i];
-      } else {
-        for (uint32_t i = 0; i < 4; i++) values[i] = __fmul_rn(values[i], derivative(to.activation, to_f32(pre.of[i])));
-      }
-    }
-    put(at);
   }
 }
 
@@ -190,7 +248,7 @@ __device__ inline void layer(const T* a, const T* b, Epilogue<T, TO> to, const G
   __syncthreads();
   // Units of 16 bytes are whole in each row of w and dw.
   constexpr bool WHOLE = PACKED && sizeof(T) == 2 && DIRECTION != FORWARD;
-  finish<DIRECTION, TILE, WHOLE>(reinterpret_cast<const float*>(shared), to, row, column, rows, outputs);
+  finish<DIRECTION, TILE, WHOLE>(reinterpret_cast<float*>(shared), to, row, column, rows, outputs);
 }
 
 // The elements that a thread has of those of an activation by itself: one run of them.
@@ -252,20 +310,20 @@ template <uint32_t N, class T> __device__ inline void backward_bias(const T* dy,
   });
 }
 
-#define ELEMENTS(T)                                                                                                                              \
-  extern "C" __global__ void matmul_activate_##T(const T* pre, T* y, size_t count, uint32_t half, uint32_t activation, uint32_t packed) {        \
-    activate<T>(pre, y, count, half, activation, packed);                                                                                        \
-  }                                                                                                                                              \
-  extern "C" __global__ void matmul_backward_activation_##T(const T* pre, const T* dy, T* dpre, size_t count, uint32_t half,                     \
-                                                            uint32_t activation, uint32_t packed) {                                              \
-    backward_activation<T>(pre, dy, dpre, count, half, activation, packed);                                                                      \
-  }                                                                                                                                              \
-  extern "C" __global__ void matmul_backward_bias_##T(const T* dy, f32* partials, uint32_t m, uint32_t n, uint32_t packed) {                     \
-    if (packed) {                                                                                                                                \
-      backward_bias<16 / sizeof(T)>(dy, partials, m, n);                                                                                         \
-    } else {                                                                                                                                     \
-      backward_bias<1>(dy, partials, m, n);                                                                                                      \
-    }                                                                                                                                            \
+#define ELEMENTS(T)                                                                                                                                              \
+  extern "C" __global__ void matmul_activate_##T(const T* pre, T* y, size_t count, uint32_t half, uint32_t activation, uint32_t packed) {                        \
+    activate<T>(pre, y, count, half, activation, packed);                                                                                                        \
+  }                                                                                                                                                              \
+  extern "C" __global__ void matmul_backward_activation_##T(const T* pre, const T* dy, T* dpre, size_t count, uint32_t half,                                     \
+                                                            uint32_t activation, uint32_t packed) {                                                              \
+    backward_activation<T>(pre, dy, dpre, count, half, activation, packed);                                                                                      \
+  }                                                                                                                                                              \
+  extern "C" __global__ void matmul_backward_bias_##T(const T* dy, f32* partials, uint32_t m, uint32_t n, uint32_t packed) {                                     \
+    if (packed) {                                                                                                                                                \
+      backward_bias<16 / sizeof(T)>(dy, partials, m, n);                                                                                                         \
+    } else {                                                                                                                                                     \
+      backward_bias<1>(dy, partials, m, n);                                                                                                                      \
+    }                                                                                                                                                            \
   }
 
 ELEMENTS(f32)
@@ -276,21 +334,21 @@ extern "C" __global__ void matmul_add_parts(const f32* partials, uint32_t parts,
   add_parts<1>(partials, parts, n, {db});
 }
 
-#define LAYER(NAME, T, TILE, PACKED, BOUND)                                                                                                      \
-  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
-      matmul_forward_##NAME##_##T(const T* x, const T* w, const T* bias, T* pre, const T* residual, T* y, const __grid_constant__ Groups groups, \
-                                  uint32_t m, uint32_t n, uint32_t k, float scale, uint32_t activation, uint32_t packed) {                       \
-    layer<FORWARD, TILE, PACKED>(x, w, Epilogue<T, T>{bias, pre, residual, y, scale, activation, packed}, groups, m, n, k);                      \
-  }                                                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
-      matmul_backward_input_##NAME##_##T(const T* dy, const T* w, T* pre, const T* residual, T* dx, const __grid_constant__ Groups groups,       \
-                                         uint32_t m, uint32_t n, uint32_t k, float scale, uint32_t activation, uint32_t packed) {                \
-    layer<INPUT, TILE, PACKED>(dy, w, Epilogue<T, T>{nullptr, pre, residual, dx, scale, activation, packed}, groups, m, k, n);                   \
-  }                                                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                         \
-      matmul_backward_weight_##NAME##_##T(const T* x, const T* dy, float* dw, const __grid_constant__ Groups groups, uint32_t m, uint32_t n,     \
-                                          uint32_t k, float scale, uint32_t packed) {                                                            \
-    layer<WEIGHT, TILE, PACKED>(dy, x, Epilogue<T, float>{nullptr, nullptr, dw, dw, scale, NONE, packed}, groups, n, k, m);                      \
+#define LAYER(NAME, T, TILE, PACKED, BOUND)                                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                                         \
+      matmul_forward_##NAME##_##T(const T* x, const T* w, const T* bias, T* pre, const T* residual, T* y, const __grid_constant__ Groups groups,                 \
+                                  uint32_t m, uint32_t n, uint32_t k, float scale, uint32_t activation, uint32_t packed) {                                       \
+    layer<FORWARD, TILE, PACKED>(x, w, Epilogue<T, T>{bias, pre, residual, y, nullptr, scale, activation, packed}, groups, m, n, k);                             \
+  }                                                                                                                                                              \
+  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                                         \
+      matmul_backward_input_##NAME##_##T(const T* dy, const T* w, T* pre, const T* residual, T* dx, float* partials,                                             \
+                                         const __grid_constant__ Groups groups, uint32_t m, uint32_t n, uint32_t k, float scale, uint32_t activation, uint32_t packed) { \
+    layer<INPUT, TILE, PACKED>(dy, w, Epilogue<T, T>{nullptr, pre, residual, dx, partials, scale, activation, packed}, groups, m, k, n);                         \
+  }                                                                                                                                                              \
+  extern "C" __global__ void __launch_bounds__(BOUND, 2)                                                                                                         \
+      matmul_backward_weight_##NAME##_##T(const T* x, const T* dy, float* dw, const __grid_constant__ Groups groups, uint32_t m, uint32_t n,                     \
+                                          uint32_t k, float scale, uint32_t packed) {                                                                            \
+    layer<WEIGHT, TILE, PACKED>(dy, x, Epilogue<T, float>{nullptr, nullptr, dw, dw, nullptr, scale, NONE, packed}, groups, n, k, m);                             \
   }
 
 LAYER(large, bf16, 128, true, THREADS)

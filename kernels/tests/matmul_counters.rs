@@ -36,7 +36,7 @@ fn profile<T: Float>(kernel: &str, [m, n, k]: [usize; 3], threads: u32) -> Profi
     let launch = match (weight, forward) {
         (true, _) => launch.arg(&y),
         (_, true) => launch.arg(null).arg(null).arg(null).arg(&y),
-        _ => launch.arg(null).arg(null).arg(&y),
+        _ => launch.arg(null).arg(null).arg(&y).arg(null),
     };
     let launch = launch.arg(bytemuck::cast_slice::<u32, u8>(&groups)).arg(m as u32).arg(n as u32).arg(k as u32);
     let launch = if weight { launch.arg(1f32).arg(1u32) } else { launch.arg(1f32).arg(0u32).arg(1u32) };

@@ -197,7 +197,7 @@ fn through<T: Float>(on: &On, case: &Case<T>, through: (f32, Activation, &[T]), 
     let [dy, w, pre] = [&case.dy, &case.w, pre].map(|values| Inside::new(on, values, case.offset));
     let mut dx = Inside::new(on, before, case.offset);
     let (shape, pre) = (case.shape, (activation != Activation::None).then(|| pre.view()));
-    let through = Through { scale, activation, pre };
+    let through = Through { scale, activation, pre, db: None };
     matmul::backward_input_through(&on.stream, shape, dy.view(), w.view(), through, write, dx.view_mut()).unwrap();
     dx.down(on)
 }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::counters::wide_sectors;
 use common::mutants::{Verdict, try_mutants_on};
 use common::products::{Case, Inside, PLAIN, With};
 use common::{On, normal};
@@ -66,7 +67,7 @@ fn forward<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
     found
 }
 
-fn input<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
+fn input<T: Float>(on: &On, of: Operands) -> (Vec<Vec<T>>, Vec<Vec<f32>>) {
     let cases = [
         ((5, 96, 8), Activation::None, Write::Add, 1),
         ((70, 200, 72), Activation::SwiGlu, Write::Add, 0),
@@ -78,7 +79,7 @@ fn input<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
         ((3, 8, 128), Activation::Relu, Write::Set, 0),
         ((129, 8, 1032), Activation::None, Write::Set, 0),
     ];
-    let mut found = Vec::new();
+    let (mut found, mut sums) = (Vec::new(), Vec::new());
     for ((m, n, k), activation, write, offset) in cases {
         let (n, k) = match of {
             Operands::Units => (n, usize::next_multiple_of(k, 8)),
@@ -91,10 +92,13 @@ fn input<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
         let [dy, w] = [&case.dy, &case.w].map(|values| Inside::new(on, values, of.offset()));
         let (pre, mut dx) = (Inside::new(on, &pre, offset), Inside::new(on, &before, offset));
         let pre = (activation != Activation::None).then(|| pre.view());
-        let through = Through { scale: 0.5, activation, pre };
+        let mut db = Inside::new(on, &normal::<f32>(width, 9), offset);
+        let given = write == Write::Set;
+        let through = Through { scale: 0.5, activation, pre, db: given.then(|| db.view_mut()) };
         let shape = Shape { m, n, k };
         matmul::backward_input_through(&on.stream, shape, dy.view(), w.view(), through, write, dx.view_mut()).unwrap();
         found.push(dx.down(on));
+        sums.push(db.down(on));
     }
     let (counts, n, k) = ([3, 0, 70], of.size(16), 24);
     let (dy, w) = (normal::<T>(73 * n, 1), normal::<T>(3 * n * k, 2));
@@ -102,7 +106,7 @@ fn input<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
     let (mut dx, shape) = (on.garbage::<T>(73 * k), grouped::Shape { counts: &counts, n, k });
     grouped::backward_input(&on.stream, shape, dy.view(), w.view(), Write::Set, dx.as_view_mut()).unwrap();
     found.push(on.down(&dx));
-    found
+    (found, sums)
 }
 
 fn weight<T: Float>(on: &On, of: Operands) -> Vec<Vec<f32>> {
@@ -127,11 +131,16 @@ fn weight<T: Float>(on: &On, of: Operands) -> Vec<Vec<f32>> {
     found
 }
 
-/// Tries the mutants of one kernel: `settings` make the device choose it.
+/// Tries the mutants of one kernel: `settings` make the device choose it. What moves less in wide accesses than it did is as wrong
+/// as what computes something else.
 fn verdict<R: PartialEq + Sync>(kernel: &str, step: usize, settings: &str, run: impl Fn(&On) -> R + Sync) -> Verdict {
     let program = programs().iter().find(|program| program.op == "matmul").unwrap();
-    let right = run(&On::open(&format!("software?check=all{settings}")));
-    try_mutants_on(settings, program, kernel, &[kernel], step, |on| run(on) == right)
+    let counted = |on: &On| {
+        let (found, profiles) = on.stream.profile(|| run(on)).unwrap();
+        (found, wide_sectors(&profiles))
+    };
+    let right = counted(&On::open(&format!("software?check=all{settings}")));
+    try_mutants_on(settings, program, kernel, &[kernel, "matmul_add_parts"], step, |on| counted(on) == right)
 }
 
 const LARGE: &str = "&multiprocessors=1";

@@ -51,12 +51,14 @@ ww_status ww_matmul_activate(const ww_stream *stream, size_t m, size_t n, ww_act
 ww_status ww_matmul_backward_input(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *dy,
                                    const void *w, ww_write write, void *dx);
 
-/* The same and, in one pass, through the activation that x came out of: dx = scale (dy w) activation'(pre). */
+/* The same and, in one pass, through the activation that x came out of: dx = scale (dy w) activation'(pre); and, with WW_SET, the
+ * gradient of the bias before that: db += the sum of dx's rows. */
 typedef struct ww_matmul_through {
   size_t size;              /* sizeof(ww_matmul_through) */
   const void *pre;          /* the activation's argument [M, K], or [M, 2K] with WW_SWIGLU, as dx then is; null without one */
   ww_activation activation;
   float scale;              /* 0 means 1 */
+  float *db;                /* [K], or [2K] with WW_SWIGLU; null without */
 } ww_matmul_through;
 
 ww_status ww_matmul_backward_input_through(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype,

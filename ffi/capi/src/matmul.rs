@@ -124,9 +124,10 @@ pub struct MatmulThrough {
     pre: Input,
     activation: i32,
     scale: f32,
+    db: Output,
 }
 
-// SAFETY: numbers, and a pointer, which may be null.
+// SAFETY: numbers, and pointers, which may be null.
 unsafe impl Versioned for MatmulThrough {}
 
 /// The gradient of the input, and through the activation that it came out of.
@@ -154,7 +155,8 @@ pub extern "C" fn ww_matmul_backward_input_through(
             let w = args.read::<T>("w", w, &[n, k])?;
             let pre = args.read_if_given::<T>("pre", through.pre, &[m, columns])?;
             let dx = args.write::<T>("dx", dx, &[m, columns])?;
-            let through = Through { scale, activation, pre };
+            let db = args.write_if_given::<f32>("db", through.db, &[columns])?;
+            let through = Through { scale, activation, pre, db };
             Ok(matmul::backward_input_through(args.handle, Shape { m, n, k }, dy, w, through, write, dx)?)
         })
     })

@@ -318,6 +318,18 @@ static void matmul(void) {
   OK(ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &through, WW_SET, adx));
   down(adx, added, M * K);
   for (size_t i = 0; i < M * K; i++) CHECK(added[i] == (x[i] > 0.0f ? 0.5f * set[i] : 0.0f));
+  /* The same with the sums of its columns, onto a row of dw, which is as long. */
+  float before[K], sums[K];
+  down(adw, before, K);
+  const ww_matmul_through summed = {.size = sizeof summed, .pre = ax, .activation = WW_RELU, .scale = 0.5f, .db = adw};
+  OK(ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &summed, WW_SET, adx));
+  down(adw, sums, K);
+  for (size_t k = 0; k < K; k++) {
+    double column = before[k];
+    for (size_t m = 0; m < M; m++) column += added[m * K + k];
+    CHECK(sums[k] == (float)column);
+  }
+  FAILS(WW_INVALID_ARGUMENT, ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &summed, WW_ADD, adx), "`db`");
   const ww_matmul_through half_said = {.size = sizeof half_said, .activation = WW_RELU};
   FAILS(WW_INVALID_ARGUMENT, ww_matmul_backward_input_through(stream, M, N, K, WW_F32, ady, aw, &half_said, WW_SET, adx), "`pre`");
   /* SwiGLU: columns 0..3 are the gate, 3..6 what it gates. */

@@ -11,7 +11,7 @@ use warpweft_device::{Arg, Device, Float, Module, Stream};
 use crate::KernelError;
 
 pub(crate) use list::List;
-pub(crate) use parts::PartsLaunch;
+pub(crate) use parts::{Partials, PartsLaunch};
 pub(crate) use rows::{RowLaunch, fits};
 pub(crate) use sort::Sort;
 

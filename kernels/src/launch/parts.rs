@@ -12,16 +12,49 @@ const LANES: u32 = 32;
 /// Blocks along the second dimension of a grid.
 const MOST_TILES: usize = 65_535;
 
+/// Partial sums of `gradients` values of each column, and how they are added up.
+pub(crate) struct Partials<'a> {
+    /// Of the kernel that adds them up.
+    pub(crate) add: Extent,
+    pub(crate) parts: u32,
+    memory: Workspace<'a>,
+}
+
+impl<'a> Partials<'a> {
+    /// For so many parts, `columns` not being 0.
+    ///
+    /// # Errors
+    /// More columns than a grid has; no memory for the partial sums.
+    pub(crate) fn new(
+        op: &'static str,
+        stream: &'a Stream,
+        parts: usize,
+        columns: usize,
+        gradients: u32,
+    ) -> Result<Self, KernelError> {
+        fits(op, "columns", columns, MOST_TILES * LANES as usize)?;
+        let tiles = columns.div_ceil(LANES as usize) as u32;
+        Ok(Self {
+            add: Extent { grid: [tiles, gradients, 1], block: [LANES, WARPS, 1], shared: 0 },
+            parts: parts as u32,
+            memory: stream.workspace(parts * gradients as usize * columns * size_of::<f32>())?,
+        })
+    }
+
+    /// The partial sums.
+    pub(crate) fn argument(&self) -> Result<Arg, KernelError> {
+        Ok(self.memory.as_view().try_into()?)
+    }
+}
+
 /// How the sums of `gradients` values of each column are spread over blocks.
 pub(crate) struct PartsLaunch<'a> {
     /// Of the kernel that makes partial sums.
     pub(crate) extent: Extent,
-    /// Of the kernel that adds them up.
-    pub(crate) add: Extent,
     /// Whether 16 bytes are moved at a time.
     pub(crate) packed: bool,
-    pub(crate) parts: u32,
-    partials: Workspace<'a>,
+    /// What it makes.
+    pub(crate) partials: Partials<'a>,
 }
 
 impl<'a> PartsLaunch<'a> {
@@ -37,23 +70,12 @@ impl<'a> PartsLaunch<'a> {
         aligned: bool,
     ) -> Result<Self, KernelError> {
         fits(op, "rows", rows, i32::MAX as usize)?;
-        fits(op, "columns", columns, MOST_TILES * LANES as usize)?;
+        let parts = rows.div_ceil(PART);
+        let partials = Partials::new(op, stream, parts, columns, gradients)?;
         let packed = aligned && (columns * size_of::<T>()).is_multiple_of(16);
         let run = if packed { 16 / size_of::<T>() } else { 1 };
-        let parts = rows.div_ceil(PART);
-        let tiles = |run: usize| columns.div_ceil(LANES as usize * run) as u32;
-        let block = [LANES, WARPS, 1];
-        Ok(Self {
-            extent: Extent { grid: [parts as u32, tiles(run), 1], block, shared: 0 },
-            add: Extent { grid: [tiles(1), gradients, 1], block, shared: 0 },
-            packed,
-            parts: parts as u32,
-            partials: stream.workspace(parts * gradients as usize * columns * size_of::<f32>())?,
-        })
-    }
-
-    /// The partial sums.
-    pub(crate) fn partials(&self) -> Result<Arg, KernelError> {
-        Ok(self.partials.as_view().try_into()?)
+        let tiles = columns.div_ceil(LANES as usize * run) as u32;
+        let extent = Extent { grid: [parts as u32, tiles, 1], block: [LANES, WARPS, 1], shared: 0 };
+        Ok(Self { extent, packed, partials })
     }
 }

@@ -120,12 +120,18 @@ pub(super) fn backward_weight<T: Float>(
         x.try_into()?,
         mean.try_into()?,
         rstd.try_into()?,
-        launch.partials()?,
+        launch.partials.argument()?,
         (rows as u32).into(),
         (channels as u32).into(),
         u32::from(launch.packed).into(),
     ];
     LAYERNORM.launch::<T>(stream, "layernorm_backward_weight_", launch.extent, &args)?;
-    let args = [launch.partials()?, launch.parts.into(), (channels as u32).into(), dw.try_into()?, db.try_into()?];
-    LAYERNORM.launch::<f32>(stream, "layernorm_add_parts", launch.add, &args)
+    let args = [
+        launch.partials.argument()?,
+        launch.partials.parts.into(),
+        (channels as u32).into(),
+        dw.try_into()?,
+        db.try_into()?,
+    ];
+    LAYERNORM.launch::<f32>(stream, "layernorm_add_parts", launch.partials.add, &args)
 }

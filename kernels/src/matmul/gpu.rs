@@ -3,7 +3,7 @@
 use warpweft_device::{Arg, DType, Float, Stream, View, ViewMut};
 
 use super::{Activation, Epilogue, Shape, Through};
-use crate::launch::{Extent, MATMUL, PartsLaunch};
+use crate::launch::{Extent, MATMUL, Partials, PartsLaunch};
 use crate::{KernelError, Write};
 
 /// Groups of a launch, as in `cu/matmul.cu`.
@@ -11,6 +11,8 @@ const MOST_GROUPS: usize = 256;
 /// Threads of a block, and of one that goes through elements.
 const TENSOR_THREADS: u32 = 128;
 const ELEMENT_THREADS: usize = 256;
+/// Rows of which an epilogue sums the columns of its results.
+const HEIGHT: usize = 64;
 
 /// Groups of rows one after another, each with a weight `[n, k]` of its own.
 #[derive(Clone, Copy)]
@@ -199,9 +201,16 @@ pub(crate) fn backward_input<T: Float>(
     mut dx: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
     let Grouped { n, k, .. } = shape;
-    let Through { scale, activation, pre } = through;
+    let Through { scale, activation, pre, db } = through;
     let width = if activation == Activation::SwiGlu { 2 * k } else { k };
     shape.check(op)?;
+    // Of one group of rows, as those that give `db` have.
+    let rows: usize = shape.counts.iter().sum();
+    let sums = match db {
+        Some(db) if rows > 0 && width > 0 => Some((Partials::new(op, stream, rows.div_ceil(HEIGHT), width, 1)?, db)),
+        _ => None,
+    };
+    let partials = sums.as_ref().map_or(Ok(Arg::pointer(0)), |(partials, _)| partials.argument())?;
     for part in shape.parts() {
         let (first, m) = (part.rows, part.sum());
         if m == 0 || k == 0 {
@@ -221,6 +230,7 @@ pub(crate) fn backward_input<T: Float>(
             optional(pre)?,
             optional((write == Write::Add).then(|| dx.as_view()))?,
             dx.try_into()?,
+            partials.clone(),
             part.begins(),
             (m as u32).into(),
             (n as u32).into(),
@@ -231,7 +241,18 @@ pub(crate) fn backward_input<T: Float>(
         ];
         MATMUL.launch::<T>(stream, &format!("matmul_backward_input_{}_", tiles.variant), tiles.extent, &args)?;
     }
-    Ok(())
+    sums.map_or(Ok(()), |(partials, db)| add_parts(stream, &partials, width, db))
+}
+
+/// db += the sums that a kernel has made of parts of the rows of `columns` columns.
+fn add_parts(
+    stream: &Stream,
+    partials: &Partials<'_>,
+    columns: usize,
+    db: ViewMut<'_, f32>,
+) -> Result<(), KernelError> {
+    let args = [partials.argument()?, partials.parts.into(), (columns as u32).into(), db.try_into()?];
+    MATMUL.launch::<f32>(stream, "matmul_add_parts", partials.add, &args)
 }
 
 pub(crate) fn backward_weight<T: Float>(
@@ -284,10 +305,9 @@ pub(super) fn backward_bias<T: Float>(
     }
     let launch = PartsLaunch::new::<T>(op, stream, [m, n], 1, dy.is_aligned(16))?;
     let (rows, columns) = ((m as u32).into(), n as u32);
-    let args = [dy.try_into()?, launch.partials()?, rows, columns.into(), u32::from(launch.packed).into()];
+    let args = [dy.try_into()?, launch.partials.argument()?, rows, columns.into(), u32::from(launch.packed).into()];
     MATMUL.launch::<T>(stream, "matmul_backward_bias_", launch.extent, &args)?;
-    let args = [launch.partials()?, launch.parts.into(), columns.into(), db.try_into()?];
-    MATMUL.launch::<f32>(stream, "matmul_add_parts", launch.add, &args)
+    add_parts(stream, &launch.partials, n, db)
 }
 
 /// How elements are spread over threads, 16 bytes or one a thread.

@@ -111,12 +111,12 @@ pub(super) fn backward_weight<T: Float>(
         dy.try_into()?,
         x.try_into()?,
         rstd.try_into()?,
-        launch.partials()?,
+        launch.partials.argument()?,
         (rows as u32).into(),
         (channels as u32).into(),
         u32::from(launch.packed).into(),
     ];
     RMSNORM.launch::<T>(stream, "rmsnorm_backward_weight_", launch.extent, &args)?;
-    let args = [launch.partials()?, launch.parts.into(), (channels as u32).into(), dw.try_into()?];
-    RMSNORM.launch::<f32>(stream, "rmsnorm_add_parts", launch.add, &args)
+    let args = [launch.partials.argument()?, launch.partials.parts.into(), (channels as u32).into(), dw.try_into()?];
+    RMSNORM.launch::<f32>(stream, "rmsnorm_add_parts", launch.partials.add, &args)
 }

@@ -10,6 +10,16 @@ pub(crate) fn profiles(work: impl FnOnce(&On)) -> Vec<Profile> {
     on.stream.profile(|| work(&on)).unwrap().1
 }
 
+fn sectors(profiles: &[Profile], of: fn(&str) -> bool) -> u64 {
+    let lines = profiles.iter().flat_map(|profile| &profile.instructions);
+    lines.filter(|line| of(&line.text)).map(|line| line.sectors).sum()
+}
+
+/// Sectors of 32 bytes that are touched by accesses of four elements or 16 bytes a thread.
+pub(crate) fn wide_sectors(profiles: &[Profile]) -> u64 {
+    sectors(profiles, |text| text.contains(".v4.") || text.contains(".v2.u64"))
+}
+
 /// Asserts that the kernels are bound by memory alone: that the sectors of 32 bytes that they touch are at most 1.05 times the
 /// bytes that any kernel must move, that all but 5 % of them are touched by accesses of 16 bytes a thread, and that accesses to
 /// shared memory do not conflict.
@@ -21,11 +31,7 @@ pub(crate) fn assert_bound_by_memory(what: &str, profiles: &[Profile], again: us
     assert!(!profiles.is_empty(), "{what}: no kernel");
     let sum = |of: fn(&Profile) -> u64| profiles.iter().map(of).sum::<u64>();
     let (moved, least) = (sum(|p| p.read_bytes + p.written_bytes), sum(|p| p.least_bytes) + again as u64);
-    let sectors = |wide: fn(&str) -> bool| -> u64 {
-        let lines = profiles.iter().flat_map(|profile| &profile.instructions);
-        lines.filter(|line| wide(&line.text)).map(|line| line.sectors).sum()
-    };
-    let (wide, all) = (sectors(|text| text.contains(".v4.") || text.contains(".v2.u64")), sectors(|_| true));
+    let (wide, all) = (wide_sectors(profiles), sectors(profiles, |_| true));
     let conflicts = sum(|p| p.wavefronts.1);
     assert!(moved * 100 <= least * 105, "{what}: {moved} bytes moved, the least is {least}");
     assert!(wide * 20 >= all * 19, "{what}: {wide} of {all} sectors are touched 16 bytes a thread");
