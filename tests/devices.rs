@@ -20,9 +20,13 @@ fn numbers(out: &Path) -> Vec<[f64; 2]> {
 }
 
 fn train(more: &str, library: Option<&Path>) -> Vec<[f64; 2]> {
+    train_of(TINY, more, library)
+}
+
+fn train_of(model: &str, more: &str, library: Option<&Path>) -> Vec<[f64; 2]> {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    let line = format!("train {TINY} {more} --out {}", out.display());
+    let line = format!("train {model} {more} --out {}", out.display());
     let mut command = warpweft(&line.split_whitespace().collect::<Vec<_>>());
     if let Some(library) = library {
         command.env("LD_LIBRARY_PATH", library);
@@ -98,4 +102,106 @@ fn a_device_that_is_not_there_is_named() {
         &mut warpweft(&["train", "--device", "tpu", "--ranks", "1", "--launch", "threads"]),
         &["tpu", "cpu, software and cuda"],
     );
+}
+
+/// A layer for each of two stages.
+fn deep() -> String {
+    TINY.replace("--layers 1", "--layers 2")
+}
+
+/// Layouts on the software device, under every check, against one rank of the CPU, whose numbers are those of every layout.
+#[track_caller]
+fn layouts(model: &str, layouts: &[&str]) {
+    let expected = train_of(&deep(), &format!("{model} --ranks 1"), None);
+    for layout in layouts {
+        let given = train_of(&deep(), &format!("{model} {layout} --device software?check=all"), None);
+        let pairs = given.iter().flatten().zip(expected.iter().flatten());
+        let near = pairs.clone().all(|(given, expected)| ((given - expected) / expected).abs() <= WITHIN);
+        assert!(near, "{model} {layout}: {given:?}, on the CPU {expected:?}");
+        assert_eq!(given.len(), expected.len(), "{model} {layout}");
+    }
+}
+
+const DOCUMENTS: &str = "--packing documents --end-token 10";
+
+#[test]
+fn tokens_in_parts_train_on_a_device() {
+    layouts("--model llama", &["--ranks 2 --cp 2"]);
+    layouts("--model gpt2", &["--ranks 2 --cp 2 --cp-method ulysses"]);
+}
+
+#[test]
+fn documents_in_parts_train_on_a_device() {
+    layouts(&format!("--model llama {DOCUMENTS}"), &["--ranks 2 --cp 2 --micro-batch 2"]);
+}
+
+#[test]
+fn columns_and_rows_and_stages_train_on_a_device() {
+    layouts("--model gpt2", &["--ranks 2 --tp 2 --sp", "--ranks 2 --pp 2 --schedule zb-h1 --micro-batch 1"]);
+}
+
+/// The rest of them: what each parallelism does alone, and some products.
+#[cfg(feature = "long-tests")]
+#[test]
+fn every_layout_trains_on_a_device() {
+    let all = [
+        "--ranks 1 --recompute full",
+        "--ranks 1 --recompute selective --micro-batch 3",
+        "--ranks 2 --tp 2",
+        "--ranks 2 --tp 2 --sp --recompute full",
+        "--ranks 2 --cp 2 --micro-batch 1",
+        "--ranks 2 --cp 2 --cp-method ulysses --recompute full",
+        "--ranks 2 --pp 2 --schedule gpipe --micro-batch 2",
+        "--ranks 2 --pp 2 --schedule 1f1b --micro-batch 1",
+        "--ranks 2 --pp 2 --schedule zb-h2 --micro-batch 1",
+        "--ranks 2 --pp 2 --schedule dualpipe --micro-batch 1",
+        "--ranks 2 --zero 1",
+        "--ranks 3 --zero 2 --micro-batch 1",
+        "--ranks 2 --zero 3 --micro-batch 1",
+        "--ranks 4 --cp 2 --tp 2 --sp",
+        "--ranks 4 --pp 2 --cp 2 --schedule zb-h1 --micro-batch 2",
+        "--ranks 8 --pp 2 --tp 2 --dp 2 --zero 1 --micro-batch 1",
+    ];
+    for model in ["--model gpt2", "--model llama"] {
+        layouts(model, &all);
+    }
+    for model in ["--model gpt2", "--model llama --kv-heads 1"] {
+        let layouts_of_documents = ["--ranks 1", "--ranks 2 --cp 2 --cp-method ulysses", "--ranks 2 --tp 2 --sp"];
+        layouts(&format!("{model} {DOCUMENTS}"), &layouts_of_documents);
+    }
+}
+
+/// What each run's last line of the log says of all state.
+fn states(device: &str, layouts: &[&str]) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let states = layouts.iter().map(|layout| {
+        let out = folder.path().join("run");
+        let line = format!("train {} --exact --device {device} {layout} --out {}", deep(), out.display());
+        succeeds(&mut warpweft(&line.split_whitespace().collect::<Vec<_>>()));
+        let last = command::log(&out).pop().expect("a log");
+        assert_eq!(last["steps"], 4, "{layout}");
+        last["state_sha256"].as_str().expect("a digest").to_owned()
+    });
+    states.collect()
+}
+
+#[test]
+fn exact_sums_have_the_same_bits_at_every_layout_of_a_device() {
+    let layouts = [
+        "--ranks 1",
+        "--ranks 1 --micro-batch 3",
+        "--ranks 3 --micro-batch 1",
+        "--ranks 2 --zero 3 --recompute full",
+        "--ranks 2 --pp 2 --schedule 1f1b --micro-batch 2",
+        "--ranks 4 --pp 2 --dp 2 --schedule zb-h1 --micro-batch 1",
+    ];
+    let on_a_device = states("software", &layouts);
+    assert!(on_a_device.iter().all(|state| *state == on_a_device[0]), "{on_a_device:?}");
+    // Products and sums of a row are in another order there: its bits are not the CPU's.
+    assert_ne!(on_a_device[0], states("cpu", &layouts[..1])[0]);
+    // Types of two bytes and rotary positions, a head of keys that all share.
+    let llama = layouts.map(|layout| format!("--model llama --kv-heads 1 --dtype bf16 {layout}"));
+    let some = [&llama[0], &llama[2], &llama[5]].map(String::as_str);
+    let on_a_device = states("software", &some);
+    assert!(on_a_device.iter().all(|state| *state == on_a_device[0]), "{on_a_device:?}");
 }

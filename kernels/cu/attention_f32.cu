@@ -227,8 +227,9 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
     at.gather(sums, at.weights[0], at.tile[1], p.head_size);
     __syncwarp();
   }
-  // Where there was no tile, the queries are under way still.
+  // Where there was no tile, the queries are under way still, and the lanes of a row may yet be reading its LSE.
   copy_wait<0>();
+  __syncwarp();
   float factor[2];
 #pragma unroll
   for (uint32_t i = 0; i < 2; i++) {

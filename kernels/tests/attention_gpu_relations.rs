@@ -5,6 +5,7 @@
 mod common;
 
 use common::attention::{Case, Gradients, Output, largest, shape};
+use common::ways::Ways;
 use common::{On, U, assert_within, integers, normal};
 use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::KernelError;
@@ -327,6 +328,44 @@ fn parts<T: Float>(size: usize, bound: f64) {
     }
     let added: Vec<f64> = gradients[0].iter().map(|x| x + 1.0).collect();
     assert_within("dq", &on.down(&dq), &added, |_| 10.0 * bound);
+}
+
+/// Keys that no query sees, between others: what there is stays, and lanes that read it are not in the way of those that write.
+fn unseen_part<T: Float>(size: usize) {
+    let case = Case::<T>::new(shape(1, (40, 24), (2, 1), size), Options::FULL);
+    let lses: Vec<f32> =
+        (0..80).map(|row| if row % 7 == 0 { f32::NEG_INFINITY } else { row as f32 / 8.0 - 4.0 }).collect();
+    let means = normal::<f32>(case.q.len(), 9);
+    let same = |on: &On| {
+        let (q, k, v, seen) = (on.up(&case.q), on.up(&case.k), on.up(&case.v), on.up(&[0u32; 40]));
+        let (mut out, mut lse) = (on.up(&means), on.up(&lses));
+        let inputs = [
+            Heads::whole(q.as_view(), 2, size),
+            Heads::whole(k.as_view(), 1, size),
+            Heads::whole(v.as_view(), 1, size),
+        ];
+        let (seen, o, l) = (Some(seen.as_view()), out.as_view_mut(), lse.as_view_mut());
+        attention::forward_onto(&on.stream, case.shape, Options::FULL, seen, inputs, o, l).unwrap();
+        (on.down(&out), on.down(&lse))
+    };
+    let (out, lse) = Ways::TWO.same(same);
+    // To the powers of 2 and back are two roundings.
+    let near = |(a, b): (&f32, &f32)| a == b || (a - b).abs() <= 4.0 * U as f32 * b.abs();
+    assert!(lse.iter().zip(&lses).all(near), "{lse:?}");
+    for (index, (given, before)) in out.iter().zip(&means).enumerate() {
+        let (query, head) = (index / size / 2, index / size % 2);
+        let stood_for_nothing = lses[head * 40 + query] == f32::NEG_INFINITY;
+        assert_eq!(*given, if stood_for_nothing { 0.0 } else { *before }, "query {query}, head {head}");
+    }
+}
+
+#[test]
+fn a_part_that_no_query_sees_changes_nothing() {
+    unseen_part::<f32>(32);
+    unseen_part::<f32>(200);
+    unseen_part::<bf16>(64);
+    unseen_part::<f16>(128);
+    unseen_part::<bf16>(136);
 }
 
 /// The f64 reference with a mask that is no run of keys: hidden ones are far away.

@@ -88,9 +88,9 @@ impl<'a> Feed<'a> {
         if len == 0 { &[] } else { &self.positions[first..first + len] }
     }
 
-    /// The same, where they are not 0, 1, .. in each sequence.
-    pub(crate) fn positions_if_any(&self, index: usize) -> Option<&[u32]> {
-        (!self.plain).then(|| self.positions(index))
+    /// Whether those of each sequence are 0, 1, ..
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Tokens of each sequence on this rank.

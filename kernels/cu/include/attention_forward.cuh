@@ -193,6 +193,8 @@ template <class T, uint32_t D> struct Forward {
 
   // Divides by the sums, and writes the LSE.
   __device__ void finish(float* lse) {
+    // Where there was no tile, the lanes of a row may yet be reading what it was.
+    __syncwarp();
 #pragma unroll
     for (uint32_t i = 0; i < I; i++) {
 #pragma unroll

@@ -18,18 +18,9 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
 
 /// What works on numbers that the host must see goes with the CPU alone.
 fn device(config: &Config) -> Result<(), ConfigError> {
-    if config.device == "cpu" {
-        return Ok(());
-    }
-    let Sizes { cp, .. } = config.sizes;
-    let with = match config {
-        Config { exact: true, .. } => named(config, "exact", true),
-        Config { moe: Some(moe), .. } => named(config, "experts", moe.experts),
-        _ if cp > 1 => named(config, "cp", cp),
-        _ => return Ok(()),
-    };
-    let what = format!("{} does not go with {}", named(config, "device", &config.device), with);
-    contradiction(what, "use device cpu, or leave that setting out".into())
+    let Some(moe) = config.moe.filter(|_| config.device != "cpu") else { return Ok(()) };
+    let (device, experts) = (named(config, "device", &config.device), named(config, "experts", moe.experts));
+    contradiction(format!("{device} does not go with {experts}"), "use device cpu, or leave that setting out".into())
 }
 
 /// `name value (origin)`, as every message gives a setting.

@@ -1,7 +1,7 @@
 //! Causal self-attention over packed rows of queries, keys and values: the layer between two linear ones, without
 //! weights of its own. A tensor-parallel rank has some of the heads, a context-parallel one some of the tokens.
 
-use warpweft_device::{DeviceKind, Float, View, ViewMut};
+use warpweft_device::{Float, View, ViewMut};
 use warpweft_kernels::{attention, rope};
 
 use crate::TrainError;
@@ -73,15 +73,7 @@ impl Attention {
         if !self.rotates {
             return Ok(());
         }
-        let device = pass.stream.device();
-        let uploaded = match (pass.positions, device.kind()) {
-            (None, _) | (_, DeviceKind::Cpu) => None,
-            (Some(places), _) => Some(device.upload(places)?),
-        };
-        let places = match &uploaded {
-            Some(places) => Some(places.as_view()),
-            None => pass.positions.map(|places| View::from_host(device, places)).transpose()?,
-        };
+        let places = pass.positions.map(|places| pass.of(places, 1)).transpose()?;
         let turn = if back { rope::backward } else { rope::forward };
         Ok(turn(pass.stream, self.rotated(pass), rope::Options::default(), places, rows)?)
     }

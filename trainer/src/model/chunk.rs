@@ -185,7 +185,7 @@ impl Model {
         };
         if chunk.embeds {
             self.need(micro, weights, Layer::Embedding, Some(Layer::Block(chunk.blocks.start)))?;
-            let pass = &micro.pass(weights);
+            let pass = &micro.pass(weights, &slot.positions);
             let ids = Ids { tokens: pass.of(&slot.ids, 1)?, positions: pass.of(&slot.positions, 1)? };
             let y = &mut slot.stream[0];
             micro.timed(|| "forward embedding".into(), || self.embedding.forward(pass, ids, &mut work.summand, y))?;
@@ -196,7 +196,7 @@ impl Model {
             let (before, behind) = slot.stream.split_at_mut(index + 1);
             let block = chunk.blocks.start + index;
             self.need(micro, weights, Layer::Block(block), after(block))?;
-            let pass = &micro.pass(weights);
+            let pass = &micro.pass(weights, &slot.positions);
             let (x, y) = (pass.stream_of(&before[index], channels)?, &mut behind[0]);
             let mut kept = work.again.take(place)?;
             micro.timed(
@@ -210,7 +210,7 @@ impl Model {
         let Some(head) = &mut slot.head else { return Ok(()) };
         // Its weights stay for the backward pass, which begins with it.
         self.need(micro, weights, Layer::Head, None)?;
-        let pass = &micro.pass(weights);
+        let pass = &micro.pass(weights, &slot.positions);
         let x = pass.stream_of(&slot.stream[chunk.blocks.len()], channels)?;
         micro.timed(|| "forward head".into(), || self.head.forward(pass, x, head, &mut work.whole))
     }
@@ -225,7 +225,7 @@ impl Model {
         weights: &Parameters<T>,
         slot: &mut Slot<T>,
     ) -> Result<cross_entropy::Sum, TrainError> {
-        let (targets, pass) = (slot.targets.view(..)?, micro.pass(weights));
+        let (targets, pass) = (slot.targets.view(..)?, micro.pass(weights, &slot.positions));
         let Some(head) = &mut slot.head else { return Ok(cross_entropy::Sum::default()) };
         let sum = self.head.loss(&pass, targets.slice(..pass.rows())?, head)?;
         micro.dump.map_or(Ok(()), |dump| dump.losses(micro, &pass, head.losses()))?;
@@ -257,7 +257,7 @@ impl Model {
         let channels = self.shape().channels;
         if let Some(head) = &mut slot.head {
             self.need(micro, weights, Layer::Head, Some(Layer::Block(chunk.blocks.end - 1)))?;
-            let pass = &micro.pass(weights);
+            let pass = &micro.pass(weights, &slot.positions);
             let stream = &slot.stream[chunk.blocks.len()];
             let (x, targets) = (pass.stream_of(stream, channels)?, pass.of(&slot.targets, 1)?);
             micro.timed(
@@ -279,7 +279,7 @@ impl Model {
             let block = chunk.blocks.start + index;
             let next = (index > 0).then(|| Layer::Block(block - 1));
             self.need(micro, weights, Layer::Block(block), next)?;
-            let (pass, stream) = (&micro.pass(weights), &slot.stream[index]);
+            let (pass, stream) = (&micro.pass(weights, &slot.positions), &slot.stream[index]);
             let x = pass.stream_of(stream, channels)?;
             let mut kept = work.again.take(place)?;
             self.again(micro, block, (pass, x), &mut kept, work, Recompute::Full)?;
@@ -316,7 +316,7 @@ impl Model {
                 self.embedding_weight(micro, weights, (&slot.ids, &slot.positions), dx, work, gradients)
             }
             (Weights::Later, Some(kept)) => {
-                let pass = micro.pass(weights);
+                let pass = micro.pass(weights, &slot.positions);
                 let dy = pass.stream_of(dx, channels)?;
                 Ok(pass.stream_of_mut(kept, channels)?.copy_from(pass.stream, dy)?)
             }
@@ -358,7 +358,7 @@ impl Model {
         work: &mut Work<T>,
         gradients: &mut Gradients,
     ) -> Result<(), TrainError> {
-        let (pass, channels) = (&micro.pass(weights), self.shape().channels);
+        let (pass, channels) = (&micro.pass(weights, positions), self.shape().channels);
         micro.timed(
             || "weights embedding".into(),
             || {
@@ -386,7 +386,7 @@ impl Model {
     ) -> Result<(), TrainError> {
         let channels = self.shape().channels;
         if let Some(head) = &slot.head {
-            let pass = &micro.pass(weights);
+            let pass = &micro.pass(weights, &slot.positions);
             let stream = &slot.stream[chunk.blocks.len()];
             let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
                 let x = pass.stream_of(stream, channels)?;
@@ -402,11 +402,11 @@ impl Model {
             if selective {
                 // What is computed again takes the weights of the norms.
                 self.need(micro, weights, Layer::Block(block), (index > 0).then(|| Layer::Block(block - 1)))?;
-                let pass = &micro.pass(weights);
+                let pass = &micro.pass(weights, &slot.positions);
                 let x = pass.stream_of(stream, channels)?;
                 self.again(micro, block, (pass, x), &mut kept, work, Recompute::Selective)?;
             }
-            let pass = &micro.pass(weights);
+            let pass = &micro.pass(weights, &slot.positions);
             let add = |pass: &Pass<'_, T>, gradients: &mut Gradients| {
                 let x = pass.stream_of(stream, channels)?;
                 self.blocks[block].backward_weight(pass, x, &kept, errors, work, gradients)

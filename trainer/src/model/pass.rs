@@ -29,8 +29,8 @@ pub struct MicroBatch<'a> {
     pub batch: usize,
     /// Tokens of each on this rank, T.
     pub tokens: usize,
-    /// The positions of all of them, where not each sequence's are 0, 1, ..
-    pub positions: Option<&'a [u32]>,
+    /// Whether the positions in each sequence are 0, 1, ..
+    pub plain: bool,
     /// The documents of each sequence, where several lie side by side; empty where each is one.
     pub documents: &'a [Documents],
     /// Index of the first sequence in the step's batch of all ranks.
@@ -42,13 +42,19 @@ pub struct MicroBatch<'a> {
 }
 
 impl<'a> MicroBatch<'a> {
-    /// Its pass through layers whose weights are there.
-    pub fn pass<'w, T>(&self, weights: &'w Weights<T>) -> Pass<'w, T>
+    /// Its pass through layers whose weights are there, and tokens that stand at `positions`.
+    pub fn pass<'w, T>(&self, weights: &'w Weights<T>, positions: &'w Buffer<u32>) -> Pass<'w, T>
     where
         'a: 'w,
     {
-        let Self { stream, mesh, plan, batch, tokens, positions, documents, trace, .. } = *self;
+        let Self { stream, mesh, plan, batch, tokens, plain, documents, trace, .. } = *self;
+        let positions = (!plain).then_some(positions);
         Pass { stream, weights, mesh, plan, batch, tokens, positions, documents, skipped: 0, trace }
+    }
+
+    /// The rows of the residual stream that this rank has of it.
+    pub fn stream_rows(&self) -> Range<usize> {
+        rows_of(self.plan, self.mesh, self.batch * self.tokens, self.mesh.place().tp)
     }
 
     /// Takes down the rows of the residual stream in `buffer`, or of its error, where a step is dumped.
@@ -88,8 +94,8 @@ pub struct Pass<'a, T> {
     pub batch: usize,
     /// Tokens of each on this rank, T.
     pub tokens: usize,
-    /// The positions of all of them, where not each sequence's are 0, 1, ..
-    pub positions: Option<&'a [u32]>,
+    /// The positions of all tokens of the micro-batch, where not each sequence's are 0, 1, ..
+    pub positions: Option<&'a Buffer<u32>>,
     /// The documents of each sequence, where several lie side by side; empty where each is one.
     pub documents: &'a [Documents],
     /// Rows of other sequences that lie before this pass's in every buffer.
@@ -101,8 +107,7 @@ pub struct Pass<'a, T> {
 impl<T> Pass<'_, T> {
     /// The pass of one of the sequences alone, whose rows lie where they are.
     pub fn of_sequence(&self, index: usize) -> Self {
-        let Self { stream, weights, mesh, plan, tokens, trace, .. } = *self;
-        let positions = self.positions.map(|positions| &positions[index * tokens..][..tokens]);
+        let Self { stream, weights, mesh, plan, tokens, positions, trace, .. } = *self;
         let documents = self.documents.get(index..=index).unwrap_or_default();
         let skipped = self.skipped + index * tokens;
         Self { stream, weights, mesh, plan, batch: 1, tokens, positions, documents, skipped, trace }
@@ -120,10 +125,7 @@ impl<T> Pass<'_, T> {
 
     /// The rows of the residual stream that a tensor-parallel rank has.
     pub fn rows_of(&self, tp: usize) -> Range<usize> {
-        match self.plan.stream.over(Axis::Tp) {
-            Placement::Sharded(_) => share(self.rows(), self.mesh.sizes().tp, tp),
-            Placement::Replicated | Placement::Partial => 0..self.rows(),
-        }
+        rows_of(self.plan, self.mesh, self.rows(), tp)
     }
 
     /// Where `rows` rows of `width` elements each lie in a buffer.
@@ -169,5 +171,13 @@ impl<T> Pass<'_, T> {
         width: usize,
     ) -> Result<ViewMut<'b, E>, TrainError> {
         Ok(buffer.view_mut(self.within(self.stream_rows().len(), width))?)
+    }
+}
+
+/// Which of `rows` rows of the residual stream a tensor-parallel rank has.
+fn rows_of(plan: &Plan, mesh: &Mesh, rows: usize, tp: usize) -> Range<usize> {
+    match plan.stream.over(Axis::Tp) {
+        Placement::Sharded(_) => share(rows, mesh.sizes().tp, tp),
+        Placement::Replicated | Placement::Partial => 0..rows,
     }
 }

@@ -188,12 +188,12 @@ impl SampleSums {
     /// The sum of the squares of all ranks' tensors, on the first rank of the job, and zero on the others.
     ///
     /// # Errors
-    /// Memory that the host cannot address; a failed operation among the ranks.
+    /// What went wrong on the device before; a failed operation among the ranks.
     pub(crate) fn sum_of_squares(&self, tensors: &[View<'_, f32>]) -> Result<f64, TrainError> {
         let mut sum = Accumulator::default();
         for tensor in tensors {
             // The square of an f32 is exact in f64.
-            tensor.host()?.iter().for_each(|value| sum.add(f64::from(*value) * f64::from(*value)));
+            tensor.to_host()?.iter().for_each(|value| sum.add(f64::from(*value) * f64::from(*value)));
         }
         sum.carry();
         self.world.all_reduce(&mut sum.limbs[..], Op::Sum)?;

@@ -62,8 +62,8 @@ impl<'a, T> Walk<'a, T> {
     fn micro(&self, index: usize) -> MicroBatch<'a> {
         let Self { stream, mesh, plan, trace, dump, feed, .. } = *self;
         let (batch, tokens, first_sample) = (feed.batch(index), feed.tokens(), feed.first_sample(index));
-        let (positions, documents) = (feed.positions_if_any(index), feed.documents(index));
-        MicroBatch { stream, mesh, plan, batch, tokens, positions, documents, first_sample, trace, dump }
+        let (plain, documents) = (feed.is_plain(), feed.documents(index));
+        MicroBatch { stream, mesh, plan, batch, tokens, plain, documents, first_sample, trace, dump }
     }
 }
 
@@ -248,8 +248,7 @@ impl<T: Float> Passes<T> for ModelPasses<'_, '_, T> {
     }
 
     fn message_len(&self, micro_batch: usize) -> usize {
-        let walk = &self.walk;
-        walk.micro(micro_batch).pass(walk.weights).stream_rows().len() * walk.model.shape().channels
+        self.walk.micro(micro_batch).stream_rows().len() * self.walk.model.shape().channels
     }
 
     fn trace(&self) -> Option<&Trace> {

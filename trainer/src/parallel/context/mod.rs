@@ -11,6 +11,7 @@ mod columns;
 mod cut;
 mod documents;
 mod held;
+mod reach;
 mod ring;
 mod sent;
 mod ulysses;

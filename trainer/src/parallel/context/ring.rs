@@ -9,6 +9,7 @@ use warpweft_kernels::attention::{self, Heads, Shape};
 use warpweft_kernels::cast;
 
 use super::columns::{self, Columns};
+use super::reach::Reached;
 use super::{Call, Context, Sizes};
 use crate::TrainError;
 use crate::memory::Entered;
@@ -62,8 +63,11 @@ impl<'a> Ring<'a> {
     fn own<T: Float>(&self, qkv: View<'_, T>) -> Result<Entered<T>, TrainError> {
         let mut own = self.uninitialized(self.len(self.rank))?;
         let (row, width) = (self.sizes.row(), 2 * self.sizes.keys());
-        let from = (qkv.host()?, Columns { row, first: self.sizes.queries() });
-        columns::copy(from, (own.as_view_mut().host()?, Columns { row: width, first: 0 }), width);
+        let (rows, at) = (qkv.to_host()?, Columns { row, first: self.sizes.queries() });
+        own.as_view_mut().on_host(|own| {
+            columns::copy((&rows[..], at), (own, Columns { row: width, first: 0 }), width);
+            Ok::<_, TrainError>(())
+        })?;
         Ok(own)
     }
 
@@ -82,14 +86,14 @@ impl<'a> Ring<'a> {
         &self,
         call: &'b Call,
         owner: usize,
-    ) -> Result<(Option<View<'b, u32>>, attention::Options), TrainError>
+    ) -> Result<(Option<Reached<'b, u32>>, attention::Options), TrainError>
     where
         'a: 'b,
     {
         let (seen, options) = self.mask(owner);
         match self.sizes.documents {
-            [] => Ok((seen, options)),
-            _ => Ok((Some(View::from_host(self.stream.device(), &call.seen)?), options)),
+            [] => Ok((seen.map(Reached::Here), options)),
+            _ => Ok((Some(self.context.reach(self.stream.device(), &call.seen)?), options)),
         }
     }
 
@@ -115,7 +119,7 @@ impl<'a> Ring<'a> {
     ) -> Result<(), TrainError> {
         for call in self.calls(owner) {
             let (seen, options) = self.mask_of(&call, owner)?;
-            let inputs = self.inputs(&call, qkv, here)?;
+            let (seen, inputs) = (seen.as_ref().map(Reached::as_view), self.inputs(&call, qkv, here)?);
             let out = call.queries_mut(out.reborrow(), self.sizes.queries())?;
             let lse = call.queries_mut(lse.reborrow(), self.sizes.heads)?;
             attention::forward_onto(self.stream, call.shape, options, seen, inputs, out, lse)?;
@@ -136,7 +140,7 @@ impl<'a> Ring<'a> {
         let (mut dk, mut dv) = added.split_at(self.len(owner) / 2)?;
         for call in self.calls(owner) {
             let (seen, options) = self.mask_of(&call, owner)?;
-            let inputs = self.inputs(&call, qkv, here)?;
+            let (seen, inputs) = (seen.as_ref().map(Reached::as_view), self.inputs(&call, qkv, here)?);
             let (y, lse) = (call.queries(y, queries)?, call.queries(lse, self.sizes.heads)?);
             let saved = (y, lse, call.queries(dy, queries)?);
             let dq = call.queries_mut(dq.reborrow(), queries)?;
@@ -216,8 +220,11 @@ pub(super) fn backward<T: Float>(
         })?;
         computed?;
         if step > 0 {
-            let all = Columns { row: 1, first: 0 };
-            columns::add((arriving.as_view().host()?, all), (added.as_view_mut().host()?, all), 1);
+            let (arrived, all) = (arriving.as_view().to_host()?, Columns { row: 1, first: 0 });
+            added.as_view_mut().on_host(|added| {
+                columns::add((&arrived[..], all), (added, all), 1);
+                Ok::<_, TrainError>(())
+            })?;
         }
         (here, behind) = (next, added);
     }
@@ -227,9 +234,12 @@ pub(super) fn backward<T: Float>(
         behind = home;
     }
     let (row, queries, keys) = (sizes.row(), sizes.queries(), sizes.keys());
-    let (to, (dk, dv)) = (dqkv.host()?, behind.as_view().host()?.split_at(behind.len() / 2));
-    for (from, width, first) in [(dq.as_view().host()?, queries, 0), (dk, keys, queries), (dv, keys, queries + keys)] {
-        columns::copy((from, Columns { row: width, first: 0 }), (&mut *to, Columns { row, first }), width);
-    }
-    Ok(())
+    let (dq, behind) = (dq.as_view().to_host()?, behind.as_view().to_host()?);
+    let (dk, dv) = behind.split_at(behind.len() / 2);
+    dqkv.on_host(|to| {
+        for (from, width, first) in [(&dq[..], queries, 0), (dk, keys, queries), (dv, keys, queries + keys)] {
+            columns::copy((from, Columns { row: width, first: 0 }), (&mut *to, Columns { row, first }), width);
+        }
+        Ok(())
+    })
 }

@@ -157,22 +157,24 @@ pub(super) fn forward<T: Float>(
 ) -> Result<(), TrainError> {
     let exchange = Exchange::new(context, sizes);
     let (part, device) = (exchange.part, stream.device());
-    let (rows, _rows) = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), part.row())?;
-    let rows = View::from_host(device, &rows[..])?;
-    let (mut out, _out) = exchange.zeros(sizes.batch * context.tokens * part.queries());
+    let (rows, _rows) = exchange.to_heads(&qkv.to_host()?, sizes.row(), |rank| exchange.packed(rank), part.row())?;
+    let rows = context.reach(device, &rows)?;
+    let mut out = context.entered(device.zeros::<T>(sizes.batch * context.tokens * part.queries()))?;
     for call in exchange.calls() {
-        let out = call.queries_mut(ViewMut::from_host(device, &mut out)?, part.queries())?;
-        let (rows, lse) = (call.queries(rows, part.row())?, call.queries_mut(lse.reborrow(), part.heads)?);
+        let out = call.queries_mut(out.as_view_mut(), part.queries())?;
+        let (rows, lse) = (call.queries(rows.as_view(), part.row())?, call.queries_mut(lse.reborrow(), part.heads)?);
         attention::forward_packed(stream, call.shape, sizes.options, rows, out, lse)?;
     }
-    let (received, _received) = exchange.to_tokens(&out, part.queries())?;
-    let (to, row) = (y.host()?, sizes.queries());
-    let each = to.len() / exchange.ranks;
-    for rank in 0..exchange.ranks {
-        let from = (&received[rank * each..][..each], Columns { row: part.queries(), first: 0 });
-        columns::copy(from, (&mut *to, Columns { row, first: rank * part.queries() }), part.queries());
-    }
-    Ok(())
+    let (received, _received) = exchange.to_tokens(&out.as_view().to_host()?, part.queries())?;
+    let row = sizes.queries();
+    y.on_host(|to| {
+        let each = to.len() / exchange.ranks;
+        for rank in 0..exchange.ranks {
+            let from = (&received[rank * each..][..each], Columns { row: part.queries(), first: 0 });
+            columns::copy(from, (&mut *to, Columns { row, first: rank * part.queries() }), part.queries());
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn backward<T: Float>(
@@ -186,20 +188,21 @@ pub(super) fn backward<T: Float>(
     let exchange = Exchange::new(context, sizes);
     let (part, device) = (exchange.part, stream.device());
     let (row, keys, queries) = (part.row(), part.keys(), part.queries());
-    let (rows, _rows) = exchange.to_heads(qkv.host()?, sizes.row(), |rank| exchange.packed(rank), row)?;
-    let of_queries =
-        |rows: View<'_, T>| exchange.to_heads(rows.host()?, sizes.queries(), |rank| exchange.queries(rank), queries);
+    let (rows, _rows) = exchange.to_heads(&qkv.to_host()?, sizes.row(), |rank| exchange.packed(rank), row)?;
+    let of_queries = |rows: View<'_, T>| {
+        exchange.to_heads(&rows.to_host()?, sizes.queries(), |rank| exchange.queries(rank), queries)
+    };
     let ((out, _out), (dout, _dout)) = (of_queries(y)?, of_queries(dy)?);
-    let rows = View::from_host(device, &rows[..])?;
-    let (out, dout) = (View::from_host(device, &out[..])?, View::from_host(device, &dout[..])?);
+    let (rows, out, dout) =
+        (context.reach(device, &rows)?, context.reach(device, &out)?, context.reach(device, &dout)?);
     let tokens = sizes.batch * context.tokens;
     let zeros = |len| context.entered(device.zeros::<f32>(len));
     let (mut dq, mut dk, mut dv) = (zeros(tokens * queries)?, zeros(tokens * keys)?, zeros(tokens * keys)?);
     for call in exchange.calls() {
-        let rows = call.queries(rows, row)?;
+        let rows = call.queries(rows.as_view(), row)?;
         let of = |first| Heads { rows, row, first };
         let inputs = [of(0), of(queries), of(queries + keys)];
-        let (out, dout) = (call.queries(out, queries)?, call.queries(dout, queries)?);
+        let (out, dout) = (call.queries(out.as_view(), queries)?, call.queries(dout.as_view(), queries)?);
         let saved = (out, call.queries(lse, part.heads)?, dout);
         let dqs = call.queries_mut(dq.as_view_mut(), queries)?;
         let (dks, dvs) = (call.keys_mut(dk.as_view_mut(), keys)?, call.keys_mut(dv.as_view_mut(), keys)?);
@@ -208,8 +211,8 @@ pub(super) fn backward<T: Float>(
 
     let (mut gradients, _gradients) = exchange.zeros::<f32>(tokens * row);
     for (from, width, first) in [(&dq, queries, 0), (&dk, keys, queries), (&dv, keys, queries + keys)] {
-        let from = (from.as_view().host()?, Columns { row: width, first: 0 });
-        columns::copy(from, (&mut gradients[..], Columns { row, first }), width);
+        let (from, at) = (from.as_view().to_host()?, Columns { row: width, first: 0 });
+        columns::copy((&from[..], at), (&mut gradients[..], Columns { row, first }), width);
     }
     let (received, _received) = exchange.to_tokens(&gradients, row)?;
     let each = received.len() / exchange.ranks;
@@ -223,6 +226,8 @@ pub(super) fn backward<T: Float>(
         }
     }
     let all = Columns { row: 1, first: 0 };
-    columns::copy((&sums[..], all), (dqkv.host()?, all), 1);
-    Ok(())
+    dqkv.on_host(|to| {
+        columns::copy((&sums[..], all), (to, all), 1);
+        Ok(())
+    })
 }

@@ -150,7 +150,7 @@ impl Gradients {
             for index in std::mem::take(&mut exact.touched) {
                 let Some(unit) = &mut units[index] else { continue };
                 let (buffer, sample) = (unit.here_mut(index)?, micro.first_sample + sequence as u64);
-                exact.insert(index, layer, sample, buffer.as_view().host()?);
+                exact.insert(index, layer, sample, &buffer.as_view().to_host()?);
                 buffer.as_view_mut().fill(stream, 0.0)?;
             }
         }
@@ -280,7 +280,7 @@ impl Gradients {
             let Some(unit) = &mut self.units[index] else { continue };
             if let Some(exact) = &mut self.exact {
                 let end = unit.shards.end.clone();
-                exact.sum(index, &end, unit.here_mut(index)?.as_view_mut().host()?)?;
+                unit.here_mut(index)?.as_view_mut().on_host(|sum| exact.sum(index, &end, sum))?;
                 unit.summed = true;
                 continue;
             }
