@@ -3,7 +3,9 @@
 
 use warpweft_device::ptxvm::observe::check::Checks;
 use warpweft_device::ptxvm::types::Target;
-use warpweft_device::{Arg, Device, DeviceError, DeviceKind, Event, Module, SoftwareOptions, View, ViewMut, bf16};
+use warpweft_device::{
+    Arg, Buffer, Device, DeviceError, DeviceKind, Event, Module, SoftwareOptions, View, ViewMut, bf16,
+};
 
 const PTX: &str = include_str!("software.ptx");
 
@@ -143,6 +145,80 @@ fn an_address_that_cannot_hold_the_elements_is_refused() {
     assert!(View::<f32>::of_device(&device, 0, 0).unwrap().is_empty());
     let cpu = Device::cpu_with_threads(1).unwrap();
     assert!(matches!(ViewMut::<u8>::of_device(&cpu, 64, 1), Err(DeviceError::NoKernels { .. })));
+}
+
+#[test]
+fn memory_of_others_is_theirs_to_keep_and_stays_on_its_device() {
+    let (device, other) = (checked(), checked());
+    let (stream, theirs) = (device.stream(), device.upload(&[1.0f32, 2.0]).unwrap());
+    let address = theirs.as_view().address();
+    // As a region of the one device it is none of the other's.
+    let mut copy = other.zeros::<f32>(2).unwrap();
+    let region = View::<f32>::of_device(&device, address, 2).unwrap();
+    copy.as_view_mut().copy_from(&other.stream(), region).unwrap();
+    assert_eq!(copy.download(&other.stream()).unwrap(), [1.0, 2.0]);
+    let error = region.download(&other.stream()).unwrap_err();
+    assert!(matches!(error, DeviceError::WrongDevice { .. }), "{error}");
+    ViewMut::<f32>::of_device(&device, address, 2)
+        .unwrap()
+        .on_host(|values| {
+            values[1] += 1.0;
+            Ok::<_, DeviceError>(())
+        })
+        .unwrap();
+    assert_eq!(*region.to_host().unwrap(), [1.0, 3.0]);
+    // Nobody but its owner keeps it alive.
+    let region = View::<f32>::of_device(&device, address, 1).unwrap();
+    let y = device.zeros::<f32>(1).unwrap();
+    drop(theirs);
+    let args = [region.try_into().unwrap(), Arg::try_from(&y).unwrap(), 1f32.into(), 1u32.into()];
+    let kernel = Module::load(&device, PTX).unwrap().kernel("scale").unwrap();
+    kernel.launch(&stream, [1; 3], [1; 3], 0, &args).unwrap();
+    let error = stream.synchronize().unwrap_err();
+    assert!(matches!(&error, DeviceError::Kernel { report, .. } if report.contains("ld.global.f32")), "{error}");
+}
+
+#[test]
+fn the_host_sees_what_every_stream_has_done() {
+    let device = checked();
+    let kernel = Module::load(&device, PTX).unwrap().kernel("scale").unwrap();
+    let n = 1 << 14;
+    let x = device.upload(&vec![1f32; n]).unwrap();
+    let mut parts = [(); 3].map(|()| device.zeros::<f32>(n).unwrap());
+    let scale = |x: &Buffer<f32>, y: &Buffer<f32>, n: usize| {
+        let args = [Arg::try_from(x).unwrap(), Arg::try_from(y).unwrap(), 1f32.into(), (n as u32).into()];
+        kernel.launch(&device.stream(), [n.div_ceil(256) as u32, 1, 1], [256, 1, 1], 0, &args).unwrap();
+    };
+    // Streams that nobody has waited for, and that are gone.
+    parts.iter().for_each(|y| scale(&x, y, n));
+    assert!(parts.iter().all(|y| y.as_view().to_host().unwrap().iter().all(|y| *y == 3.0)));
+    let [first, second, third] = &mut parts;
+    scale(first, second, n);
+    let sum = second.as_view_mut().on_host(|values| {
+        let sum: f64 = values.iter().map(|value| f64::from(*value)).sum();
+        values.fill(2.0);
+        Ok::<_, DeviceError>(sum)
+    });
+    assert_eq!(sum, Ok(9.0 * n as f64));
+    // What it wrote is there for kernels; what it would have written before an error is not.
+    let refused = DeviceError::OutOfRange { start: 1, end: 0, len: 0 };
+    let result = second.as_view_mut().on_host(|values| {
+        values.fill(9.0);
+        Err::<(), _>(refused.clone())
+    });
+    assert_eq!(result, Err(refused));
+    scale(second, third, n);
+    assert!(third.as_view().to_host().unwrap().iter().all(|y| *y == 6.0));
+    // A report in any stream is the host's error too.
+    scale(&x, &device.zeros::<f32>(n - 64).unwrap(), n);
+    let error = first.as_view().to_host().unwrap_err();
+    assert!(matches!(error, DeviceError::Kernel { .. }), "{error}");
+    let error = first.as_view_mut().on_host(|_| Ok::<_, DeviceError>(())).unwrap_err();
+    assert!(matches!(error, DeviceError::Kernel { .. }), "{error}");
+    // On the CPU they are the elements themselves.
+    let (cpu, values) = (Device::cpu().unwrap(), [1u32, 2]);
+    let view = View::from_host(&cpu, &values).unwrap();
+    assert!(std::ptr::eq(view.to_host().unwrap().as_ptr(), values.as_ptr()));
 }
 
 #[test]
