@@ -2,47 +2,16 @@
 //! and a header that declares exactly what the library exports.
 #![forbid(unsafe_code)]
 
+mod building;
+
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::path::PathBuf;
+use std::process::Command;
+
+use building::{Linked, code, compile, libraries, output_of, package, run};
 
 // Links the package, so that Cargo builds its shared library beside this test.
 use ptxvm_driver as _;
-
-fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The folder of the libraries as they are now. A test program does not depend on them as far as Cargo knows (no Rust code
-/// can link them), so they are built here; the features of the whole workspace let this share what is built already.
-fn libraries() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test knows its program");
-        let profile = test.parent().and_then(Path::parent).expect("it lies in deps/ of its profile's folder");
-        let name = profile.file_name().expect("the profile's folder has a name");
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--workspace", "--lib", "--frozen", "--target-dir"]);
-        build.arg(profile.parent().expect("it lies in the target folder"));
-        build.arg("--profile").arg(if name == "debug" { "dev".as_ref() } else { name });
-        run(build.current_dir(package()));
-        profile.to_path_buf()
-    })
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = [&output.stdout[..], &output.stderr[..]].concat();
-    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&said));
-    output
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Linked {
-    Shared,
-    Static,
-}
 
 /// The ops that have kernels for everything that the programs ask of them; others may have some already.
 const ON_A_GPU: [&str; 12] = [
@@ -80,34 +49,6 @@ fn passes(program: &str, linked: Linked, arguments: &[String]) {
     assert_eq!(said, format!("{program}: all checks passed"), "{linked:?}, {arguments:?}");
 }
 
-/// The compiler of a file of this package.
-fn compile(file: &str, executable: &Path, linked: Linked) -> Command {
-    let (compiler, standard) = if file.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
-    let mut compile = Command::new(compiler);
-    compile.args([standard, "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"]);
-    compile.arg("-I").arg(package().join("include")).arg("-I").arg(package().join("tests"));
-    compile.arg(package().join(file)).arg("-o").arg(executable);
-    let libraries = libraries();
-    match linked {
-        Linked::Shared => {
-            compile.arg("-L").arg(libraries).arg("-l:libwarpweft.so").arg("-Wl,-rpath").arg("-Xlinker").arg(libraries)
-        }
-        // What the Rust standard library itself needs, as `rustc --print native-static-libs` lists it.
-        Linked::Static => {
-            compile.arg(libraries.join("libwarpweft.a")).args(["-lgcc_s", "-lutil", "-lrt", "-ldl", "-lc"])
-        }
-    };
-    compile
-}
-
-/// What a program prints, without a launcher's variables, which are not those of the program under test.
-fn output_of(command: &mut Command) -> String {
-    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"] {
-        command.env_remove(name);
-    }
-    String::from_utf8_lossy(&run(command).stdout).trim().to_owned()
-}
-
 #[test]
 fn two_ranks() {
     passes("ranks", Linked::Shared, &[]);
@@ -130,6 +71,11 @@ fn the_other_ops() {
 fn mixtures_of_experts() {
     passes_on_every_device("moe", Linked::Shared);
     passes_on_every_device("moe", Linked::Static);
+}
+
+#[test]
+fn types_of_two_bytes() {
+    passes_on_every_device("halves", Linked::Shared);
 }
 
 #[test]
@@ -218,21 +164,6 @@ fn stand_in() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no libptxvm_driver*.so in {}", folder.display()))
 }
 
-/// The names before `(` in the headers, outside their comments.
-fn declared() -> BTreeSet<String> {
-    let read = |name: &str| std::fs::read_to_string(package().join("include").join(name)).expect("it can be read");
-    let text = read("warpweft.h") + &read("warpweft_kernels.h");
-    let mut code = String::new();
-    let mut rest = text.as_str();
-    while let Some((before, comment)) = rest.split_once("/*") {
-        code += before;
-        rest = comment.split_once("*/").expect("a comment ends").1;
-    }
-    code += rest;
-    let words = code.split('(').filter_map(|before| before.rsplit([' ', '*', '\n']).next());
-    words.filter(|word| word.starts_with("ww_")).map(str::to_owned).collect()
-}
-
 /// The functions that the shared library exports.
 fn exported() -> BTreeSet<String> {
     let library = libraries().join("libwarpweft.so");
@@ -243,7 +174,10 @@ fn exported() -> BTreeSet<String> {
 
 #[test]
 fn the_header_declares_exactly_what_is_exported() {
-    let (declared, exported) = (declared(), exported());
+    let code = code("warpweft.h") + &code("warpweft_kernels.h");
+    let words = code.split('(').filter_map(|before| before.rsplit([' ', '*', '\n']).next());
+    let declared: BTreeSet<_> = words.filter(|word| word.starts_with("ww_")).map(str::to_owned).collect();
+    let exported = exported();
     assert!(declared.len() > 30, "only {declared:?}");
     assert_eq!(declared, exported);
 }

@@ -88,6 +88,12 @@ static void refused(void) {
   t.t.strides = strides;
   strides[0] = 1, strides[1] = 3; /* transposed */
   FAILS(no, ww_from_dlpack(stream, "logits", &t, WW_F32, 2, wanted, 0, &found), "`logits`: its strides is [1, 3]");
+  strides[0] = 8, strides[1] = 1; /* some columns of wider rows */
+  FAILS(no, ww_from_dlpack(stream, "logits", &t, WW_F32, 2, wanted, 0, &found), "its strides is [8, 1]; it must be [4, 1]");
+  strides[0] = 0, strides[1] = 1; /* one row for all */
+  FAILS(no, ww_from_dlpack(stream, "logits", &t, WW_F32, 2, wanted, 0, &found), "its strides is [0, 1]");
+  strides[0] = -4, strides[1] = 1; /* the last row first */
+  FAILS(no, ww_from_dlpack(stream, "logits", &t, WW_F32, 2, wanted, 0, &found), "make it contiguous first");
   strides[0] = 4, strides[1] = 1;
   shape[1] = 1, strides[1] = 77, strides[0] = 1; /* one column: no step along it */
   OK(ww_from_dlpack(stream, "x", &t, WW_F32, 2, column, 0, &found));
