@@ -68,6 +68,24 @@ fn a_model_trains_on_the_software_device() {
     }
 }
 
+/// Experts, so many that some get few tokens: their losses, chosen by auxiliary loss or by biases within a capacity.
+const MIXTURES: [&str; 2] = [
+    "--model llama --experts 4 --top-k 2 --expert-hidden 24 --aux-loss 0.02",
+    "--model gpt2 --experts 5 --top-k 2 --shared-expert 16 --router sigmoid --bias-rate 0.01 --aux-loss 0.01 --capacity 1.1",
+];
+
+#[test]
+fn experts_train_on_the_software_device() {
+    for model in MIXTURES {
+        let expected = train(&format!("{model} --ranks 1"), None);
+        same(&train(&format!("{model} --ranks 1 --device software?check=all"), None), &expected, WITHIN);
+        // Each rank has some of the experts, and columns of each; or tokens of each sequence.
+        for layout in ["--dp 2 --ep 2 --tp 2 --micro-batch 1 --recompute selective", "--cp 2 --dp 2 --ep 4"] {
+            same(&train(&format!("{model} --ranks 4 {layout} --device software"), None), &expected, WITHIN);
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_of_a_device_is_taken_up_by_the_cpu() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,6 +99,14 @@ fn a_checkpoint_of_a_device_is_taken_up_by_the_cpu() {
     // Its log begins with the steps before the checkpoint.
     same(&numbers(&rest), &numbers(&whole), WITHIN);
     go(format!("diff {} {} --tolerance 1e-3", there.display(), whole.display()));
+    // The biases of routers too.
+    let [there, rest, whole] = ["experts", "experts_rest", "experts_whole"].map(|name| folder.path().join(name));
+    let model = format!("{TINY} {} --ranks 1", MIXTURES[1]);
+    go(format!("train {model} --device cpu --save-every 2 --out {}", there.display()));
+    let saved = there.join("checkpoints/step-000002");
+    go(format!("train --resume {} --device software --out {}", saved.display(), rest.display()));
+    go(format!("train {model} --device software --out {}", whole.display()));
+    same(&numbers(&rest), &numbers(&whole), WITHIN);
 }
 
 #[test]
@@ -204,4 +230,7 @@ fn exact_sums_have_the_same_bits_at_every_layout_of_a_device() {
     let some = [&llama[0], &llama[2], &llama[5]].map(String::as_str);
     let on_a_device = states("software", &some);
     assert!(on_a_device.iter().all(|state| *state == on_a_device[0]), "{on_a_device:?}");
+    let experts = ["--ranks 1", "--ranks 2 --micro-batch 1"].map(|layout| format!("{} {layout}", MIXTURES[1]));
+    let on_a_device = states("software", &experts.each_ref().map(String::as_str));
+    assert_eq!(on_a_device[0], on_a_device[1]);
 }

@@ -50,17 +50,6 @@ pub(crate) fn region_mut<'a, T: Element>(
     Ok(view)
 }
 
-/// The elements of an argument to read, which must have the shape `dims`.
-pub(crate) fn view<'a, T: Element>(
-    stream: &Stream,
-    op: &'static str,
-    argument: &'static str,
-    view: View<'a, T>,
-    dims: &[usize],
-) -> Result<&'a [T], KernelError> {
-    Ok(region(stream, op, argument, view, dims)?.host()?)
-}
-
 /// The elements of an argument to write, which must have the shape `dims`.
 pub(crate) fn view_mut<'a, T: Element>(
     stream: &Stream,

@@ -52,6 +52,8 @@ programs! {
     RESIDUAL: "residual",
     RMSNORM: "rmsnorm",
     SOFTMAX: "softmax",
+    MOE_DISPATCH: "moe_dispatch",
+    MOE_ROUTER: "moe_router",
     ATTENTION_64: "attention_64",
     ATTENTION_128: "attention_128",
     ATTENTION_256: "attention_256",
@@ -64,6 +66,20 @@ pub(crate) struct Extent {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared: u32,
+}
+
+impl Extent {
+    /// A warp for each of `rows` rows, which fit.
+    pub(crate) fn of_warps(rows: usize) -> Self {
+        const ROWS: u32 = 4;
+        Self { grid: [(rows as u32).div_ceil(ROWS), 1, 1], block: [32, ROWS, 1], shared: 0 }
+    }
+
+    /// A thread for each of `count` things, which fit.
+    pub(crate) fn of_threads(count: usize) -> Self {
+        const THREADS: u32 = 256;
+        Self { grid: [(count as u32).div_ceil(THREADS), 1, 1], block: [THREADS, 1, 1], shared: 0 }
+    }
 }
 
 impl Program {

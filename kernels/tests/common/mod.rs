@@ -4,9 +4,11 @@
 
 pub(crate) mod attention;
 pub(crate) mod counters;
+pub(crate) mod dispatched;
 pub(crate) mod mutants;
 pub(crate) mod padded;
 pub(crate) mod products;
+pub(crate) mod routing;
 pub(crate) mod ways;
 
 use warpweft_device::{Buffer, DType, Device, Element, Float, Stream};

@@ -12,15 +12,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     experts::check(config)?;
     batch(config)?;
     documents(config)?;
-    device(config)?;
     schedule(config)
-}
-
-/// What works on numbers that the host must see goes with the CPU alone.
-fn device(config: &Config) -> Result<(), ConfigError> {
-    let Some(moe) = config.moe.filter(|_| config.device != "cpu") else { return Ok(()) };
-    let (device, experts) = (named(config, "device", &config.device), named(config, "experts", moe.experts));
-    contradiction(format!("{device} does not go with {experts}"), "use device cpu, or leave that setting out".into())
 }
 
 /// `name value (origin)`, as every message gives a setting.

@@ -173,7 +173,7 @@ impl Moe {
         if place.tp > 0 {
             return Ok(());
         }
-        routed.add(self.index, kept.experts.as_view().host()?, kept.dropped, kept.margin.smallest);
+        routed.add(self.index, &kept.experts.as_view().to_host()?, kept.dropped, kept.margin.smallest);
         if place.cp > 0 || self.of.balance == 0.0 {
             return Ok(());
         }
@@ -202,15 +202,15 @@ impl Moe {
         let (top_k, device, of) = (self.of.top_k, pass.stream.device(), self.sequences(pass));
         let even = top_k as f64 * of.tokens as f64 / self.of.experts as f64;
         let capacity = (capacity * even).ceil() as usize;
-        let own = experts.host()?;
-        let whole = match pass.mesh.sequence() {
-            Some(context) => context.whole(pass.batch, top_k, own)?,
-            None => own.to_vec(),
-        };
-        let mut keep = vec![0; whole.len()];
         let shape = self.routing(pass.batch * of.tokens);
-        let (whole, view) = (View::from_host(device, &whole)?, ViewMut::from_host(device, &mut keep)?);
-        dispatch::within_capacity(pass.stream, shape, pass.batch, capacity, whole, view)?;
+        let within = |experts: View<'_, u32>| -> Result<Buffer<u32>, TrainError> {
+            let mut keep = device.uninitialized(experts.len())?;
+            dispatch::within_capacity(pass.stream, shape, pass.batch, capacity, experts, keep.as_view_mut())?;
+            Ok(keep)
+        };
+        let Some(context) = pass.mesh.sequence() else { return Ok(Some(within(experts)?)) };
+        let whole = device.upload(&context.whole(pass.batch, top_k, &experts.to_host()?)?)?;
+        let keep = within(whole.as_view())?.download(pass.stream)?;
         let places = pass.mesh.places(of.tokens);
         let of_sequence = |sequence: &[u32]| -> Vec<u32> {
             places.iter().flat_map(|place| sequence[*place as usize * top_k..][..top_k].to_vec()).collect()
@@ -266,8 +266,8 @@ impl Moe {
         let (dropped, of) = (all - len, self.rows(rows, all - len));
         let mut sorted = device.uninitialized(len * self.channels)?;
         dispatch::permute(stream, of, order.view(..len)?, None, x, sorted.as_view_mut())?;
-        let exchange = Exchange::new(self.group(pass)?, counts.as_view().host()?)?;
-        let inside = exchange.to_experts(device, &sorted, self.channels)?;
+        let exchange = Exchange::new(self.group(pass)?, &counts.as_view().to_host()?)?;
+        let inside = exchange.to_experts(stream, &sorted, self.channels)?;
 
         let came = exchange.rows();
         let mut pre = device.uninitialized(came * self.expanded())?;
@@ -278,7 +278,7 @@ impl Moe {
         grouped::forward(stream, self.up(&exchange), i, up, activation, kept, a)?;
         let (down, a, o) = (pass.weights.view(self.down)?, activated.as_view(), out.as_view_mut());
         grouped::forward(stream, self.down(&exchange), a, down, Activation::None, None, o)?;
-        let made = exchange.from_experts(device, &out, self.channels)?;
+        let made = exchange.from_experts(stream, &out, self.channels)?;
         let (p, w) = (places.as_view(), Some(weights.as_view()));
         dispatch::combine(stream, of, p, w, made.as_view(), Write::Add, y)?;
         let rows = inside;
@@ -319,7 +319,7 @@ impl Moe {
         dispatch::backward_weights(stream, of, places, kept.made.as_view(), dy, dweights.as_view_mut())?;
         let mut sorted = device.uninitialized(of.len * self.channels)?;
         dispatch::permute(stream, of, kept.order.view(..of.len)?, Some(weights), dy, sorted.as_view_mut())?;
-        let out = exchange.to_experts(device, &sorted, self.channels)?;
+        let out = exchange.to_experts(stream, &sorted, self.channels)?;
 
         let mut dactivated = device.uninitialized(came * self.hidden)?;
         let (down, d) = (pass.weights.view(self.down)?, dactivated.as_view_mut());
@@ -331,7 +331,7 @@ impl Moe {
         let mut inside = device.uninitialized(came * self.channels)?;
         let (up, i) = (pass.weights.view(self.up)?, inside.as_view_mut());
         grouped::backward_input(stream, self.up(exchange), pre.as_view(), up, Write::Set, i)?;
-        let back = exchange.from_experts(device, &inside, self.channels)?;
+        let back = exchange.from_experts(stream, &inside, self.channels)?;
         dispatch::combine(stream, of, places, None, back.as_view(), Write::Add, dx.reborrow())?;
 
         let mut logits = device.uninitialized(rows * self.of.experts)?;
@@ -392,7 +392,7 @@ impl Moe {
     /// Which rows of the experts are of the sequences of a pass, and how many each expert has of them, where all experts are
     /// on this rank: exact sums take one sequence after the other.
     fn rows_of<T>(&self, pass: &Pass<'_, T>, kept: &MoeKept<T>) -> Result<(Vec<usize>, Vec<usize>), TrainError> {
-        let (wanted, order) = (pass.skipped..pass.skipped + pass.rows(), kept.order.as_view().host()?);
+        let (wanted, order) = (pass.skipped..pass.skipped + pass.rows(), kept.order.as_view().to_host()?);
         let (mut rows, mut counts, mut begin) = (Vec::new(), Vec::with_capacity(self.of.experts), 0);
         for count in kept.exchange.counts() {
             let before = rows.len();
@@ -407,7 +407,7 @@ impl Moe {
 
 /// Some rows of a buffer, `width` elements each.
 fn pick<T: Float>(pass: &Pass<'_, T>, from: &Buffer<T>, width: usize, rows: &[usize]) -> Result<Buffer<T>, TrainError> {
-    let from = from.as_view().host()?;
+    let from = from.as_view().to_host()?;
     let picked: Vec<T> = rows.iter().flat_map(|row| &from[row * width..(row + 1) * width]).copied().collect();
     Ok(pass.stream.device().upload(&picked)?)
 }

@@ -5,6 +5,8 @@
 //! 2412.19437, section 2.1.2). The counts are those of all ranks and micro-batches of the step, so that biases are the same
 //! at every layout; every rank has all of them.
 
+use std::borrow::Cow;
+
 use warpweft_device::{Buffer, Stream, View};
 use warpweft_kernels::moe::balance;
 
@@ -56,17 +58,17 @@ impl Biases {
     /// All of them, block after block.
     ///
     /// # Errors
-    /// Memory that the host cannot address.
-    pub fn values(&self) -> Result<&[f32], TrainError> {
-        if self.values.is_empty() { Ok(&[]) } else { Ok(self.values.as_view().host()?) }
+    /// An error of the work before.
+    pub fn values(&self) -> Result<Cow<'_, [f32]>, TrainError> {
+        if self.values.is_empty() { Ok(Cow::Borrowed(&[])) } else { Ok(self.values.as_view().to_host()?) }
     }
 
-    /// The same to write.
+    /// Sets them, from what they are, by `work`.
     ///
     /// # Errors
-    /// Memory that the host cannot address.
-    pub fn values_mut(&mut self) -> Result<&mut [f32], TrainError> {
-        if self.values.is_empty() { Ok(&mut []) } else { Ok(self.values.as_view_mut().host()?) }
+    /// What `work` says; an error of the work before.
+    pub fn change(&mut self, work: impl FnOnce(&mut [f32]) -> Result<(), TrainError>) -> Result<(), TrainError> {
+        if self.values.is_empty() { work(&mut []) } else { self.values.as_view_mut().on_host(work) }
     }
 
     /// Experts of a block.
@@ -83,9 +85,9 @@ impl Biases {
             return Ok(());
         }
         for (block, counts) in counts.chunks_exact(self.experts).enumerate() {
-            let counts = View::from_host(stream.device(), counts)?;
+            let counts = stream.device().upload(counts)?;
             let bias = self.values.view_mut(block * self.experts..(block + 1) * self.experts)?;
-            balance::move_bias(stream, self.rate as f32, counts, bias)?;
+            balance::move_bias(stream, self.rate as f32, counts.as_view(), bias)?;
         }
         Ok(())
     }

@@ -20,19 +20,24 @@ use crate::parallel::zero::overlap;
 /// The biases of all routers, which every rank has.
 ///
 /// # Errors
-/// Biases that are not in host memory.
+/// An error of the work before.
 pub(crate) fn save_biases(model: &Model, values: &Biases) -> Result<Vec<Piece>, TrainError> {
-    let values = values.values()?.chunks(values.experts().max(1));
-    Ok(biases(model).zip(values).map(|(name, values)| Piece::new(name, Held::whole(&[values.len()]), values)).collect())
+    let (experts, values) = (values.experts().max(1), values.values()?);
+    Ok(biases(model)
+        .zip(values.chunks(experts))
+        .map(|(name, values)| Piece::new(name, Held::whole(&[values.len()]), values))
+        .collect())
 }
 
 /// Sets them from what stands in a file.
 fn read_biases(model: &Model, pieces: &Pieces<'_>, into: &mut Biases) -> Result<(), TrainError> {
     let experts = into.experts().max(1);
-    for (name, values) in biases(model).zip(into.values_mut()?.chunks_mut(experts)) {
-        pieces.read_f32(&name, &Held::whole(&[values.len()]), values)?;
-    }
-    Ok(())
+    into.change(|values| {
+        for (name, values) in biases(model).zip(values.chunks_mut(experts)) {
+            pieces.read_f32(&name, &Held::whole(&[values.len()]), values)?;
+        }
+        Ok(())
+    })
 }
 
 /// What a part of a unit holds of each of its parameters: which elements, and where in the part.

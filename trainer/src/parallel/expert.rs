@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use warpweft_comm::Communicator;
-use warpweft_device::{Buffer, Device, Float};
+use warpweft_device::{Buffer, Float, Stream};
 
 use crate::TrainError;
 use crate::parallel::share;
@@ -90,20 +90,15 @@ impl Exchange {
     /// A failed operation among the ranks.
     pub fn to_experts<T: Float>(
         &self,
-        device: &Device,
+        stream: &Stream,
         rows: &Buffer<T>,
         width: usize,
     ) -> Result<Buffer<T>, TrainError> {
-        let (sent, received) = (Self::elements(&self.sent, width), Self::elements(&self.received, width));
-        let mut there = device.uninitialized(self.rows() * width)?;
-        match &self.group {
-            Some(group) => group.all_to_all_v(rows, &sent, &mut there, &received)?,
-            None => there.as_view_mut().host()?.copy_from_slice(rows.as_view().host()?),
-        }
-        let mut here = device.uninitialized(there.len())?;
-        let (from, to) = (there.as_view().host()?, here.as_view_mut().host()?);
+        let there = self.exchanged(stream, rows, [&self.sent, &self.received], width)?;
+        let mut here = stream.device().uninitialized(there.len())?;
         for [begin, into, rows] in &self.runs {
-            to[into * width..(into + rows) * width].copy_from_slice(&from[begin * width..(begin + rows) * width]);
+            let to = here.view_mut(into * width..(into + rows) * width)?;
+            to.copy_from(stream, there.view(begin * width..(begin + rows) * width)?)?;
         }
         Ok(here)
     }
@@ -114,28 +109,40 @@ impl Exchange {
     /// A failed operation among the ranks.
     pub fn from_experts<T: Float>(
         &self,
-        device: &Device,
+        stream: &Stream,
         rows: &Buffer<T>,
         width: usize,
     ) -> Result<Buffer<T>, TrainError> {
-        let mut there = device.uninitialized(rows.len())?;
-        let (from, to) = (rows.as_view().host()?, there.as_view_mut().host()?);
-        for [begin, into, rows] in &self.runs {
-            to[begin * width..(begin + rows) * width].copy_from_slice(&from[into * width..(into + rows) * width]);
+        let mut there = stream.device().uninitialized(rows.len())?;
+        for [begin, into, count] in &self.runs {
+            let to = there.view_mut(begin * width..(begin + count) * width)?;
+            to.copy_from(stream, rows.view(into * width..(into + count) * width)?)?;
         }
-        let (sent, received) = (Self::elements(&self.sent, width), Self::elements(&self.received, width));
-        let mut back = device.uninitialized(sent.iter().sum())?;
+        self.exchanged(stream, &there, [&self.received, &self.sent], width)
+    }
+
+    /// Rows for each rank, exchanged for those from each.
+    fn exchanged<T: Float>(
+        &self,
+        stream: &Stream,
+        rows: &Buffer<T>,
+        [out, back]: [&[usize]; 2],
+        width: usize,
+    ) -> Result<Buffer<T>, TrainError> {
+        let (out, back) = (Self::elements(out, width), Self::elements(back, width));
+        let mut there = stream.device().uninitialized(back.iter().sum())?;
         match &self.group {
-            Some(group) => group.all_to_all_v(&there, &received, &mut back, &sent)?,
-            None => back.as_view_mut().host()?.copy_from_slice(there.as_view().host()?),
+            Some(group) => group.all_to_all_v(rows, &out, &mut there, &back)?,
+            None => there.as_view_mut().copy_from(stream, rows.as_view())?,
         }
-        Ok(back)
+        Ok(there)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use warpweft_comm::{Options, bootstrap};
+    use warpweft_device::Device;
 
     use super::*;
 
@@ -145,6 +152,7 @@ mod tests {
         let rank = |communicator: Communicator| {
             let group = Arc::new(communicator);
             let (rank, device) = (group.rank(), Device::cpu_with_threads(1).expect("a thread"));
+            let stream = device.stream();
             let count = |rank: usize, expert: usize| (rank + expert) % 3;
             let counts: Vec<u32> = (0..5).map(|expert| count(rank, expert) as u32).collect();
             let exchange = Exchange::new(Some(&group), &counts).expect("counts");
@@ -159,12 +167,12 @@ mod tests {
             };
             let mine: Vec<f32> = (0..5).flat_map(|expert| rows(rank, expert)).collect();
             let before = group.sent_bytes();
-            let there = exchange.to_experts(&device, &device.upload(&mine).expect("rows"), 3).expect("an exchange");
+            let there = exchange.to_experts(&stream, &device.upload(&mine).expect("rows"), 3).expect("an exchange");
             let away = (0..5).filter(|expert| !own.contains(expert)).map(|expert| count(rank, expert)).sum::<usize>();
             assert_eq!(group.sent_bytes() - before, away as u64 * 3 * 4);
             let expected: Vec<f32> = own.flat_map(|e| (0..3).flat_map(move |r| rows(r, e))).collect();
             assert_eq!(there.as_view().host().expect("host"), expected);
-            let back = exchange.from_experts(&device, &there, 3).expect("an exchange");
+            let back = exchange.from_experts(&stream, &there, 3).expect("an exchange");
             assert_eq!(back.as_view().host().expect("host"), mine);
         };
         std::thread::scope(|scope| {

@@ -6,6 +6,7 @@ mod cross_entropy;
 mod embedding;
 mod flat;
 mod matmul;
+mod moe;
 mod norms;
 mod softmax;
 
@@ -20,6 +21,7 @@ pub(crate) fn cases(size: Size, op: Option<&str>) -> Vec<Case> {
         embedding::cases,
         flat::cases,
         matmul::cases,
+        moe::cases,
         norms::cases,
         softmax::cases,
     ];

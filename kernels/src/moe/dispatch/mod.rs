@@ -1,4 +1,15 @@
 //! From rows to experts and back: which assignment goes where, the rows in the order of experts, their weighted sums.
+//!
+//! Sums are f32 in the order of a row's choices, fused, so that every device gives the same bits; but those of
+//! [`backward_weights`] run along rows, in f64 on the CPU and in f32 on a GPU. Rows with 16 bytes' alignment are moved 16 bytes
+//! at a time, each byte once (x of [`permute`] once for each of a row's experts). Deterministic.
+//!
+//! What an array must not hold (an expert or a place that there is not) is an error of the call on the CPU. A GPU tells it at
+//! the next synchronisation, with the row; nothing is written for that row. [`sort`] and [`within_capacity`] wait for what
+//! they count, on a GPU too, and so are told of it themselves.
+
+mod cpu;
+mod gpu;
 
 use warpweft_device::{Float, Stream, View, ViewMut};
 
@@ -23,27 +34,20 @@ pub fn within_capacity(
 ) -> Result<usize, KernelError> {
     const OP: &str = "moe::dispatch::within_capacity";
     shape.check(OP)?;
-    let Shape { rows, experts: count, top_k } = shape;
+    let Shape { rows, top_k, .. } = shape;
     if rows > 0 && (sequences == 0 || !rows.is_multiple_of(sequences)) {
         let allowed = format!("a divisor of the {rows} rows");
         return Err(KernelError::Size { op: OP, argument: "sequences", given: sequences, allowed });
     }
-    let experts = check::view(stream, OP, "experts", experts, &[rows, top_k])?;
-    shape.check_experts(OP, experts)?;
-    let keep = check::view_mut(stream, OP, "keep", keep, &[rows, top_k])?;
+    let experts = check::region(stream, OP, "experts", experts, &[rows, top_k])?;
+    let keep = check::region_mut(stream, OP, "keep", keep, &[rows, top_k])?;
     let of_a_sequence = (rows / sequences.max(1) * top_k).max(1);
-    let mut dropped = 0;
-    let mut taken = vec![0usize; count];
-    for (experts, keep) in experts.chunks(of_a_sequence).zip(keep.chunks_mut(of_a_sequence)) {
-        taken.fill(0);
-        for (expert, keep) in experts.iter().zip(keep) {
-            let taken = &mut taken[*expert as usize];
-            *keep = u32::from(*taken < capacity);
-            *taken += 1;
-            dropped += usize::from(*keep == 0);
-        }
+    if stream.device().cpu_pool().is_err() {
+        return gpu::within_capacity(OP, stream, shape, (of_a_sequence, capacity), experts, keep);
     }
-    Ok(dropped)
+    let experts = experts.host()?;
+    shape.check_experts(OP, experts)?;
+    Ok(cpu::within_capacity(shape.experts, (of_a_sequence, capacity), experts, keep.host()?))
 }
 
 /// Sorts assignments by expert, those of an expert by their number: writes how many each expert has (`counts` `[E]`), which
@@ -65,29 +69,17 @@ pub fn sort(
     const OP: &str = "moe::dispatch::sort";
     shape.check(OP)?;
     let Shape { rows, experts: count, top_k } = shape;
-    let experts = check::view(stream, OP, "experts", experts, &[rows, top_k])?;
+    let experts = check::region(stream, OP, "experts", experts, &[rows, top_k])?;
+    let keep = keep.map(|keep| check::region(stream, OP, "keep", keep, &[rows, top_k])).transpose()?;
+    let counts = check::region_mut(stream, OP, "counts", counts, &[count])?;
+    let order = check::region_mut(stream, OP, "order", order, &[rows, top_k])?;
+    let places = check::region_mut(stream, OP, "places", places, &[rows, top_k])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::sort(OP, stream, shape, (experts, keep), counts, [order, places]);
+    }
+    let (experts, keep) = (experts.host()?, keep.map(View::host).transpose()?);
     shape.check_experts(OP, experts)?;
-    let keep = keep.map(|keep| check::view(stream, OP, "keep", keep, &[rows, top_k])).transpose()?;
-    let counts = check::view_mut(stream, OP, "counts", counts, &[count])?;
-    let order = check::view_mut(stream, OP, "order", order, &[rows, top_k])?;
-    let places = check::view_mut(stream, OP, "places", places, &[rows, top_k])?;
-    let kept = |assignment: usize| keep.is_none_or(|keep| keep[assignment] != 0);
-    counts.fill(0);
-    for (assignment, expert) in experts.iter().enumerate() {
-        counts[*expert as usize] += u32::from(kept(assignment));
-    }
-    let mut next: Vec<u32> = counts.iter().scan(0, |end, count| Some(std::mem::replace(end, *end + count))).collect();
-    order.fill(NONE);
-    for (assignment, expert) in experts.iter().enumerate() {
-        places[assignment] = NONE;
-        if kept(assignment) {
-            let next = &mut next[*expert as usize];
-            places[assignment] = *next;
-            order[*next as usize] = assignment as u32;
-            *next += 1;
-        }
-    }
-    Ok(counts.iter().map(|count| *count as usize).sum())
+    Ok(cpu::sort(experts, keep, counts.host()?, [order.host()?, places.host()?]))
 }
 
 /// Sizes of rows on their way to experts: x is `[rows, channels]`, and there are `len` rows in the order of experts.
@@ -118,19 +110,16 @@ pub fn permute<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::dispatch::permute";
     let Rows { rows, top_k, channels, len } = of;
-    let order = check::view(stream, OP, "order", order, &[len])?;
-    let weights = weights.map(|weights| check::view(stream, OP, "weights", weights, &[rows, top_k])).transpose()?;
-    let x = check::view(stream, OP, "x", x, &[rows, channels])?;
-    let y = check::view_mut(stream, OP, "y", y, &[len, channels])?;
-    let assignments = rows * top_k;
-    in_range(OP, "order", order, assignments, false)?;
-    for (assignment, y) in order.iter().zip(y.chunks_exact_mut(channels.max(1))) {
-        let x = &x[*assignment as usize / top_k * channels..][..channels];
-        match weights.map(|weights| weights[*assignment as usize]) {
-            None => y.copy_from_slice(x),
-            Some(weight) => y.iter_mut().zip(x).for_each(|(y, x)| *y = T::from_f32(weight * x.to_f32())),
-        }
+    let order = check::region(stream, OP, "order", order, &[len])?;
+    let weights = weights.map(|weights| check::region(stream, OP, "weights", weights, &[rows, top_k])).transpose()?;
+    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[len, channels])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::permute(OP, stream, of, (order, weights), x, y);
     }
+    let (order, weights) = (order.host()?, weights.map(View::host).transpose()?);
+    in_range(OP, "order", order, rows * top_k, false)?;
+    cpu::permute(of, (order, weights), x.host()?, y.host()?);
     Ok(())
 }
 
@@ -150,26 +139,16 @@ pub fn combine<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::dispatch::combine";
     let Rows { rows, top_k, channels, len } = of;
-    let places = check::view(stream, OP, "places", places, &[rows, top_k])?;
-    in_range(OP, "places", places, len, true)?;
-    let weights = weights.map(|weights| check::view(stream, OP, "weights", weights, &[rows, top_k])).transpose()?;
-    let x = check::view(stream, OP, "x", x, &[len, channels])?;
-    let y = check::view_mut(stream, OP, "y", y, &[rows, channels])?;
-    let mut sum = vec![0.0f32; channels];
-    for (row, y) in y.chunks_exact_mut(channels.max(1)).enumerate() {
-        match write {
-            Write::Set => sum.fill(0.0),
-            Write::Add => sum.iter_mut().zip(&*y).for_each(|(sum, y)| *sum = y.to_f32()),
-        }
-        for assignment in row * top_k..(row + 1) * top_k {
-            if places[assignment] != NONE {
-                let weight = weights.map_or(1.0, |weights| weights[assignment]);
-                let x = &x[places[assignment] as usize * channels..][..channels];
-                sum.iter_mut().zip(x).for_each(|(sum, x)| *sum = weight.mul_add(x.to_f32(), *sum));
-            }
-        }
-        y.iter_mut().zip(&sum).for_each(|(y, sum)| *y = T::from_f32(*sum));
+    let places = check::region(stream, OP, "places", places, &[rows, top_k])?;
+    let weights = weights.map(|weights| check::region(stream, OP, "weights", weights, &[rows, top_k])).transpose()?;
+    let x = check::region(stream, OP, "x", x, &[len, channels])?;
+    let y = check::region_mut(stream, OP, "y", y, &[rows, channels])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::combine(OP, stream, of, (places, weights), x, write, y);
     }
+    let (places, weights) = (places.host()?, weights.map(View::host).transpose()?);
+    in_range(OP, "places", places, len, true)?;
+    cpu::combine(of, (places, weights), x.host()?, write, y.host()?);
     Ok(())
 }
 
@@ -187,19 +166,16 @@ pub fn backward_weights<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "moe::dispatch::backward_weights";
     let Rows { rows, top_k, channels, len } = of;
-    let places = check::view(stream, OP, "places", places, &[rows, top_k])?;
-    in_range(OP, "places", places, len, true)?;
-    let x = check::view(stream, OP, "x", x, &[len, channels])?;
-    let dy = check::view(stream, OP, "dy", dy, &[rows, channels])?;
-    let dweights = check::view_mut(stream, OP, "dweights", dweights, &[rows, top_k])?;
-    for (assignment, dweight) in dweights.iter_mut().enumerate() {
-        *dweight = 0.0;
-        if places[assignment] != NONE {
-            let x = &x[places[assignment] as usize * channels..][..channels];
-            let dy = &dy[assignment / top_k * channels..][..channels];
-            *dweight = crate::reduce::sum([x, dy], |[x, dy]| f64::from(x) * f64::from(dy)) as f32;
-        }
+    let places = check::region(stream, OP, "places", places, &[rows, top_k])?;
+    let x = check::region(stream, OP, "x", x, &[len, channels])?;
+    let dy = check::region(stream, OP, "dy", dy, &[rows, channels])?;
+    let dweights = check::region_mut(stream, OP, "dweights", dweights, &[rows, top_k])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::backward_weights(OP, stream, of, places, [x, dy], dweights);
     }
+    let places = places.host()?;
+    in_range(OP, "places", places, len, true)?;
+    cpu::backward_weights(of, places, [x.host()?, dy.host()?], dweights.host()?);
     Ok(())
 }
 

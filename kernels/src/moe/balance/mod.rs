@@ -6,6 +6,11 @@
 //! already; sigmoid scores are divided by their sum. f has no gradient.
 //!
 //! What a rank with a part of a sequence knows of it is [`sums`], which is to be added up over the parts.
+//!
+//! All in f64, on every device. A GPU adds tokens up in parts of 128, in an order that the shape fixes. Deterministic.
+
+mod cpu;
+mod gpu;
 
 use warpweft_device::{Stream, View, ViewMut};
 
@@ -47,7 +52,8 @@ impl Sequences {
 /// Writes `[sequences, 2, E]`: how many of a sequence's tokens here chose each expert, and the sum of its shares.
 ///
 /// # Errors
-/// Rows that are not whole sequences, an expert that there is not, a length that contradicts the shape.
+/// Rows that are not whole sequences, an expert that there is not (which a GPU tells at the next synchronisation, by its row), a
+/// length that contradicts the shape.
 pub fn sums(
     stream: &Stream,
     of: Sequences,
@@ -59,34 +65,20 @@ pub fn sums(
     const OP: &str = "moe::balance::sums";
     let tokens = of.check(OP)?;
     let Shape { rows, experts: count, top_k } = of.shape;
-    let scores = check::view(stream, OP, "scores", scores, &[rows, count])?;
-    let experts = check::view(stream, OP, "experts", experts, &[rows, top_k])?;
-    of.shape.check_experts(OP, experts)?;
-    let sums = check::view_mut(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
-    sums.fill(0.0);
-    for row in 0..if count == 0 { 0 } else { rows } {
-        let (counts, shares) = sums[row / tokens * 2 * count..][..2 * count].split_at_mut(count);
-        for expert in &experts[row * top_k..][..top_k] {
-            counts[*expert as usize] += 1.0;
-        }
-        let scores = &scores[row * count..][..count];
-        let whole = whole(score, scores);
-        for (share, score) in shares.iter_mut().zip(scores) {
-            *share += f64::from(*score) / whole;
-        }
+    let scores = check::region(stream, OP, "scores", scores, &[rows, count])?;
+    let experts = check::region(stream, OP, "experts", experts, &[rows, top_k])?;
+    let sums = check::region_mut(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
+    if stream.device().cpu_pool().is_err() {
+        return gpu::sums(OP, stream, (of, tokens), score, (scores, experts), sums);
     }
+    let experts = experts.host()?;
+    of.shape.check_experts(OP, experts)?;
+    cpu::sums((of.shape, tokens), score, (scores.host()?, experts), sums.host()?);
     Ok(())
 }
 
-/// What scores are divided by to be shares.
-fn whole(score: Score, scores: &[f32]) -> f64 {
-    match score {
-        Score::Softmax => 1.0,
-        Score::Sigmoid => scores.iter().copied().map(f64::from).sum::<f64>().max(f64::from(f32::MIN_POSITIVE)),
-    }
-}
-
-/// The losses of all sequences, added up, from their whole [`sums`].
+/// The losses of all sequences, added up, from their whole [`sums`]: those are few, so a GPU's come to the host. The call
+/// waits for them.
 ///
 /// # Errors
 /// A length that contradicts the shape.
@@ -94,7 +86,7 @@ pub fn loss(stream: &Stream, of: Sequences, sums: View<'_, f64>) -> Result<f64, 
     const OP: &str = "moe::balance::loss";
     of.check(OP)?;
     let count = of.shape.experts;
-    let sums = check::view(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
+    let sums = check::region(stream, OP, "sums", sums, &[of.sequences, 2, count])?.download(stream)?;
     let mut loss = 0.0;
     for sums in sums.chunks_exact(2 * count.max(1)) {
         let (counts, shares) = sums.split_at(count);
@@ -106,7 +98,7 @@ pub fn loss(stream: &Stream, of: Sequences, sums: View<'_, f64>) -> Result<f64, 
 /// Writes the gradients of the scores `[M, E]` of `coefficient` times the losses.
 ///
 /// # Errors
-/// As [`sums`]; a coefficient that is not finite.
+/// Rows that are not whole sequences, a length that contradicts the shape; a coefficient that is not finite.
 pub fn backward(
     stream: &Stream,
     of: Sequences,
@@ -120,42 +112,30 @@ pub fn backward(
     let tokens = of.check(OP)?;
     check::finite(OP, "coefficient", coefficient)?;
     let Shape { rows, experts: count, .. } = of.shape;
-    let scores = check::view(stream, OP, "scores", scores, &[rows, count])?;
-    let sums = check::view(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
-    let dscores = check::view_mut(stream, OP, "dscores", dscores, &[rows, count])?;
-    let factor = f64::from(coefficient) * of.factor();
-    for row in 0..if count == 0 { 0 } else { rows } {
-        let counts = &sums[row / tokens * 2 * count..][..count];
-        let scores = &scores[row * count..][..count];
-        let whole = whole(score, scores);
-        let mean = match score {
-            Score::Softmax => 0.0,
-            Score::Sigmoid => counts.iter().zip(scores).map(|(n, s)| n * f64::from(*s)).sum::<f64>() / whole,
-        };
-        for (ds, n) in dscores[row * count..][..count].iter_mut().zip(counts) {
-            *ds = (factor * (n - mean) / whole) as f32;
-        }
+    let scores = check::region(stream, OP, "scores", scores, &[rows, count])?;
+    let sums = check::region(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
+    let dscores = check::region_mut(stream, OP, "dscores", dscores, &[rows, count])?;
+    let (of, factor) = ((of.shape, tokens), f64::from(coefficient) * of.factor());
+    match stream.device().cpu_pool() {
+        Ok(_) => cpu::backward(of, score, factor, (scores.host()?, sums.host()?), dscores.host()?),
+        Err(_) => gpu::backward(OP, stream, of, score, factor, (scores, sums), dscores)?,
     }
     Ok(())
 }
 
 /// Moves the bias of each expert by `rate`, up where the step's count is below the mean of all, down where it is above
-/// (Wang 2024, arXiv 2408.15664).
+/// (Wang 2024, arXiv 2408.15664). Counts are whole numbers, so that every device moves the same.
 ///
 /// # Errors
 /// A rate that is not finite, lengths that differ, an argument of another device.
 pub fn move_bias(stream: &Stream, rate: f32, counts: View<'_, f64>, bias: ViewMut<'_, f32>) -> Result<(), KernelError> {
     const OP: &str = "moe::balance::move_bias";
     check::finite(OP, "rate", rate)?;
-    let counts = check::view(stream, OP, "counts", counts, &[bias.len()])?;
-    let bias = check::view_mut(stream, OP, "bias", bias, &[counts.len()])?;
-    // Counts are integers, so their sum is exact: the comparison needs no division.
-    let total: f64 = counts.iter().sum();
-    for (bias, count) in bias.iter_mut().zip(counts) {
-        let excess = count * counts.len() as f64 - total;
-        if excess != 0.0 {
-            *bias -= rate * excess.signum() as f32;
-        }
+    let counts = check::region(stream, OP, "counts", counts, &[bias.len()])?;
+    let bias = check::region_mut(stream, OP, "bias", bias, &[counts.len()])?;
+    match stream.device().cpu_pool() {
+        Ok(_) => cpu::move_bias(rate, counts.host()?, bias.host()?),
+        Err(_) => gpu::move_bias(OP, stream, rate, counts, bias)?,
     }
     Ok(())
 }
