@@ -5,7 +5,7 @@ mod command;
 
 use std::path::Path;
 
-use command::{losses, succeeds, warpweft};
+use command::{losses, refused, succeeds, warpweft};
 
 fn train(out: &Path, flags: &str) {
     let mut command = warpweft(&["train", "--channels", "32", "--heads", "4", "--context", "32", "--batch", "10"]);
@@ -134,5 +134,35 @@ fn what_a_run_would_take_is_said_without_it() {
     ] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
+    let said = succeeds(command.arg("--json")).stdout;
+    let object: serde_json::Value = serde_json::from_str(&said).expect("one object");
+    assert_eq!(object["mesh"], serde_json::json!({"ranks": 8, "pp": 2, "dp": 2, "cp": 1, "tp": 2, "ep": 1}));
+    assert_eq!(
+        (&object["schedule"], &object["micro_batches"], &object["micro_batch"]),
+        (&"zb-h1".into(), &4.into(), &3.into())
+    );
+    assert_eq!(
+        (object["parameters"].as_u64(), object["memory_bytes"].as_array().map(Vec::len)),
+        (Some(834_304), Some(8))
+    );
+    // ZB-H1: (p - 1)(F + B - W) of m (F + B + W) + that, at F = B = W.
+    assert!((object["bubble_rate"].as_f64().expect("a rate") - 1.0 / 13.0).abs() < 1e-12);
+    let number =
+        |value: &serde_json::Value, key: &str| value[key].as_u64().unwrap_or_else(|| panic!("no {key} in {value}"));
+    let sent = &object["sent_bytes_a_step"];
+    let kinds = ["data", "experts", "tensor", "context", "pipeline", "world"].map(|kind| number(sent, kind));
+    assert_eq!(kinds.iter().sum::<u64>(), number(sent, "total"));
+    assert!(kinds[0] > 0 && kinds[1] == 0 && kinds[2] > 0 && kinds[3] == 0 && kinds[4] > 0, "{sent}");
+    let largest = number(&object, "largest_rank") as usize;
+    for (rank, held) in object["memory_bytes"].as_array().expect("a list").iter().enumerate() {
+        let classes = held.as_object().expect("classes").iter().filter(|(class, _)| *class != "total");
+        assert_eq!(
+            classes.map(|(_, bytes)| bytes.as_u64().expect("bytes")).sum::<u64>(),
+            number(held, "total"),
+            "rank {rank}"
+        );
+        assert!(number(held, "total") <= number(&object["memory_bytes"][largest], "total"), "rank {rank}");
+    }
+    refused(&mut warpweft(&["train", "--json", "--ranks", "1"]), &["--json is for --dry-run", "log.jsonl"]);
     assert!(!out.exists(), "nothing is written");
 }

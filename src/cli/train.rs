@@ -20,6 +20,7 @@ pub(crate) fn command() -> Command {
     Command::new("train")
         .about("Trains a GPT on text over local ranks, or as one rank of a job that torchrun, mpirun or srun started")
         .arg(config)
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("With --dry-run: print one JSON object"))
         .args(FLAGS.iter().map(argument))
 }
 
@@ -54,7 +55,7 @@ fn given(matches: &ArgMatches) -> Vec<(String, String)> {
 
 /// Trains.
 pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
-    let flags = given(matches);
+    let (flags, json) = (given(matches), matches.get_flag("json"));
     let file = matches.get_one::<PathBuf>("config");
     let job_around = bootstrap::launched()?;
     let launched = job_around.map(|job| Launched { variable: job.variable.to_owned(), world: job.world });
@@ -62,7 +63,13 @@ pub(crate) fn main(matches: &ArgMatches) -> Result<(), Stop> {
     let config = Config::resolve(&inputs).map_err(TrainError::from)?;
     if config.dry_run {
         let forecast = Forecast::of(&config)?;
-        return Ok(writeln!(io::stdout(), "{}", forecast.text())?);
+        let said = if json { forecast.json().to_string() } else { forecast.text() };
+        return Ok(writeln!(io::stdout(), "{said}")?);
+    }
+    if json {
+        return Err(Stop::usage(
+            "--json is for --dry-run: a run writes log.jsonl and report.json into its folder (--out)",
+        ));
     }
     job(&config).run(|bootstrap| {
         let communicator = ranks::connect(bootstrap, config.transport)?;

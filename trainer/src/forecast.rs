@@ -1,5 +1,6 @@
 //! What a run will take, from its configuration alone: memory of every rank, bytes and bubble of a step, FLOPs.
 
+use serde_json::{Map, Value, json};
 use warpweft_schedule::Schedule;
 
 use crate::config::Config;
@@ -79,6 +80,35 @@ impl Forecast {
         let rows = classes.map(|class| (class.name(), held.of(class))).chain([("total", held.total())]);
         let lines: Vec<_> = rows.map(|(name, count)| format!("  {name:<12}{:>12}", bytes(count))).collect();
         format!("memory of rank {rank}, which holds most, as predicted (communicators apart):\n{}", lines.join("\n"))
+    }
+
+    /// All of it for programs, under names that stay.
+    pub fn json(&self) -> Value {
+        let counts = |kinds: &mut dyn Iterator<Item = (&'static str, u64)>| {
+            kinds.map(|(name, count)| (name.to_owned(), json!(count))).collect::<Map<_, _>>()
+        };
+        let rank = |held: &Bytes| {
+            let classes = Class::ALL.into_iter().filter(|class| class.is_predicted());
+            let all = classes.map(|class| (class.name(), held.of(class))).chain([("total", held.total())]);
+            counts(&mut all.into_iter())
+        };
+        let Sizes { pp, dp, cp, tp, ep } = self.sizes;
+        let (proof, kinds) = (self.schedule.proof(), self.sent.kinds());
+        json!({
+            "mesh": { "ranks": self.sizes.ranks(), "pp": pp, "dp": dp, "cp": cp, "tp": tp, "ep": ep },
+            "plan": self.plan,
+            "schedule": self.schedule.origin(),
+            "micro_batches": self.schedule.micro_batches(),
+            "micro_batch": self.micro_batch,
+            "bubble_rate": proof.bubble_rate,
+            "peak_activations": proof.peak_activations,
+            "parameters": self.parameters,
+            "flops_a_token": self.flops,
+            "tokens_a_step": self.tokens,
+            "sent_bytes_a_step": counts(&mut kinds.into_iter().chain([("total", self.sent.total())])),
+            "largest_rank": self.largest().0,
+            "memory_bytes": self.ranks.iter().map(rank).collect::<Vec<_>>(),
+        })
     }
 
     /// All of it.

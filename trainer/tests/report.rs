@@ -263,6 +263,7 @@ fn events_are_read_back() {
     assert_eq!(events[10].step, 10);
     assert_eq!(value("loss/train"), Some(5.445));
     assert_eq!(value("loss/held_out"), Some(4.5));
+    assert_eq!((value("time/exposed_comm_ms"), value("time/waiting_ms")), (Some(2.5), Some(1.5)));
     assert_eq!(value("memory/peak_bytes"), Some(47_396_659_f64 as f32));
     assert!(events.windows(2).all(|pair| pair[0].wall_time <= pair[1].wall_time));
 }
@@ -384,9 +385,9 @@ fn the_lines_say_what_is_wanted_and_the_last_names_the_files() {
     assert_eq!(
         lines[1],
         "step   1/500  loss 5.5350  norm 1.250  lr 1.00e-3  19,312 tokens/s  mfu 43.1 %  \
-         exposed comm 2.5 ms (3 %)  memory 45.2 MiB"
+         exposed comm 2.5 ms (3 %)  memory 45.2 MiB  waiting 1.5 ms (2 %)"
     );
-    assert!(lines[2].ends_with("memory 45.2 MiB  held-out loss 4.5000"));
+    assert!(lines[2].ends_with("memory 45.2 MiB  waiting 1.5 ms (2 %)  held-out loss 4.5000"));
     assert!(lines[3].starts_with("wrote ") && lines[3].contains("step-000500"));
     for file in &files {
         assert!(lines[3].contains(file.to_str().unwrap()));
@@ -398,6 +399,9 @@ fn the_lines_say_what_is_wanted_and_the_last_names_the_files() {
 fn a_line_of_unknowns_is_dashes() {
     let line = step_line(&StepRecord { step: 3, ..Default::default() }, 10);
     assert_eq!(line, "step  3/10  loss -  norm -  lr -  - tokens/s  mfu -  exposed comm -  memory -");
+    // Where there are no other stages nobody waits for them.
+    let line = step_line(&StepRecord { step: 3, waiting_ms: Some(0.0), ..Default::default() }, 10);
+    assert!(line.ends_with("memory -"), "{line}");
 }
 
 #[test]

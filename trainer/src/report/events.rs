@@ -157,6 +157,7 @@ impl Events {
             ("time/backward_ms", record.backward_ms),
             ("time/comm_ms", record.comm_ms),
             ("time/exposed_comm_ms", record.exposed_comm_ms),
+            ("time/waiting_ms", record.waiting_ms),
             ("time/optimizer_ms", record.optimizer_ms),
             ("memory/peak_bytes", record.peak_bytes.map(|bytes| bytes as f64)),
         ];

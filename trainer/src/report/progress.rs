@@ -104,7 +104,8 @@ fn shown(number: Option<f64>, show: impl Fn(f64) -> String) -> String {
     number.map_or_else(|| "-".into(), show)
 }
 
-/// The line of a step: loss, gradient norm, learning rate, speed, share of the machine, what communication cost, memory.
+/// The line of a step: loss, gradient norm, learning rate, speed, share of the machine, what communication cost, memory, the
+/// wait for other stages.
 pub fn step_line(record: &StepRecord, steps: u64) -> String {
     let width = steps.to_string().len();
     let mut line = format!(
@@ -115,9 +116,13 @@ pub fn step_line(record: &StepRecord, steps: u64) -> String {
         shown(record.lr, |x| format!("{x:.2e}")),
         shown(record.tokens_per_s, |x| grouped(x.round() as u64)),
         shown(record.mfu, |x| format!("{:.1} %", 100.0 * x)),
-        exposed(record),
+        part_of(record.exposed_comm_ms, record.step_ms),
         record.peak_bytes.map_or_else(|| "-".into(), bytes),
     );
+    // Nobody waits for other stages where there are none: what is left is the time to see that.
+    if record.waiting_ms.is_some_and(|waiting| waiting >= 0.05) {
+        line += &format!("  waiting {}", part_of(record.waiting_ms, record.step_ms));
+    }
     if let Some(load) = record.expert_load {
         line += &format!("  expert load {load:.2}");
     }
@@ -135,10 +140,11 @@ fn short_line(record: &StepRecord) -> String {
     format!("loss {}  {speed} tokens/s", shown(record.loss, |x| format!("{x:.4}")))
 }
 
-fn exposed(record: &StepRecord) -> String {
-    match (record.exposed_comm_ms, record.step_ms) {
-        (Some(exposed), Some(step)) if step > 0.0 => format!("{exposed:.1} ms ({:.0} %)", 100.0 * exposed / step),
-        (exposed, _) => shown(exposed, |x| format!("{x:.1} ms")),
+/// A time, and how much of the step it is.
+fn part_of(part: Option<f64>, step: Option<f64>) -> String {
+    match (part, step) {
+        (Some(part), Some(step)) if step > 0.0 => format!("{part:.1} ms ({:.0} %)", 100.0 * part / step),
+        (part, _) => shown(part, |x| format!("{x:.1} ms")),
     }
 }
 
