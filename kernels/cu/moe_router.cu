@@ -142,7 +142,7 @@ __device__ inline void backward(const f32* scores, const uint32_t* chosen, const
     double score = scores[expert];
     if (normalize) divisor += score, mean += double(dweights[k]) * score;
   }
-  if (normalize) divisor = fmax(divisor, LEAST), mean /= divisor;
+  divisor = fmax(divisor, LEAST), mean /= divisor;
   auto of_weight = [&](uint32_t k) { return double(scale) * (double(dweights[k]) - mean) / divisor; };
   // Softmax: what all gradients have in common.
   double common = 0.0;

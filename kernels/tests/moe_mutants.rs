@@ -1,0 +1,149 @@
+//! The kernels of mixtures of experts, broken on purpose.
+//!
+//! The sort inside is the embedding's, whose tests try its mutants.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::sync::OnceLock;
+
+use common::dispatched::{Choice, Moving, outside, outside_sort};
+use common::mutants::try_mutants;
+use common::routing::{
+    PLAIN, PLAIN_SIGMOID, Routed, Routing, SIGMOID, SOFTMAX, balanced, outside_backward, outside_sums,
+};
+use common::{On, f64s, normal};
+use warpweft_kernels::{Program, programs};
+
+fn program(op: &str) -> &'static Program {
+    programs().iter().find(|program| program.op == op).unwrap()
+}
+
+/// What was seen first, which is what the kernel itself does: of two rows that are wrong the schedule decides which is told.
+#[derive(Default)]
+struct First<R>(OnceLock<R>);
+
+impl<R: PartialEq> First<R> {
+    fn again(&self, seen: R) -> bool {
+        let mut seen = Some(seen);
+        let first = self.0.get_or_init(|| seen.take().unwrap());
+        seen.is_none_or(|seen| seen == *first)
+    }
+}
+
+/// Cases that take every way through the kernels: one lane's experts and several, fewer than lanes, chosen by part, all and
+/// none, one far above all others, values that are equal, zero and below.
+fn cases() -> Vec<Routing<f32>> {
+    let mut tied = Routing::new((5, 70, 3), PLAIN_SIGMOID, 0);
+    tied.logits.iter_mut().enumerate().for_each(|(i, x)| *x = ((i * i) % 5) as f32);
+    let mut far = Routing::new((40, 40, 2), PLAIN, 0);
+    far.logits.iter_mut().enumerate().for_each(|(i, x)| *x = if i % 40 == i / 40 { 390.0 } else { *x - 375.0 });
+    let mut zero = Routing { bias: Some(vec![0.0; 40]), ..Routing::new((40, 40, 2), SOFTMAX, 0) };
+    zero.logits.clone_from(&far.logits);
+    let mut wide = Routing::new((6, 40, 2), SIGMOID, 0);
+    wide.logits.iter_mut().enumerate().for_each(|(i, x)| *x = (i as f32 * 37.0) % 1700.0 - 850.0);
+    vec![
+        Routing::new((5, 33, 2), SOFTMAX, 0).biased(),
+        Routing::new((3, 5, 2), SOFTMAX, 0).biased(),
+        Routing::new((3, 5, 2), SIGMOID, 0),
+        Routing::new((4, 32, 32), SIGMOID, 0),
+        Routing::new((1, 40, 35), PLAIN, 0).biased(),
+        Routing::new((3, 33, 0), SOFTMAX, 0),
+        Routing::new((3, 5, 0), SIGMOID, 0),
+        Routing::new((2, 40, 0), SIGMOID, 0),
+        tied,
+        far,
+        zero,
+        wide,
+    ]
+}
+
+#[test]
+fn mutants_of_the_router_are_killed() {
+    let (cases, cpu) = (cases(), On::threads(1));
+    let right: Vec<Routed> = cases.iter().map(|case| case.forward(&cpu)).collect();
+    let proof = |on: &On| cases.iter().zip(&right).all(|(case, routed)| case.forward(on) == *routed);
+    let forward = try_mutants(program("moe_router"), "moe_router_forward_f32", 1, proof);
+    let mut many = Routing::<f32>::new((1100, 3, 1), SOFTMAX, 0);
+    // The first of two margins of 0 is in a row behind the threads of a block.
+    [1090, 1095].iter().for_each(|row| many.logits[3 * row..][..3].copy_from_slice(&[1.0, 1.0, 0.0]));
+    let most = many.forward(&cpu);
+    let proof = |on: &On| cases[0].forward(on) == right[0] && many.forward(on) == most;
+    forward.and(try_mutants(program("moe_router"), "moe_router_margin", 1, proof)).assert_killed();
+}
+
+#[test]
+fn mutants_of_the_gradients_are_killed() {
+    let (cases, told) = (cases(), First::default());
+    let routed: Vec<Routed> = cases.iter().map(|case| case.forward(&On::threads(1))).collect();
+    let run = |on: &On| -> Vec<Vec<f64>> {
+        cases.iter().zip(&routed).map(|(case, routed)| case.backward(on, routed)).collect()
+    };
+    let right = run(&On::software());
+    let proof = |on: &On| run(on) == right && told.again([SOFTMAX, PLAIN].map(|options| outside_backward(on, options)));
+    try_mutants(program("moe_router"), "moe_router_backward_f32", 1, proof).assert_killed();
+}
+
+#[test]
+fn mutants_of_balance_are_killed() {
+    let (cpu, told) = (On::threads(1), First::default());
+    let sizes = [
+        ((6, 5, 2), 2, SOFTMAX),
+        ((6, 5, 2), 2, SIGMOID),
+        ((274, 33, 2), 2, SIGMOID),
+        ((256, 300, 1), 1, SOFTMAX),
+        ((3, 5, 0), 1, SOFTMAX),
+    ];
+    let cases = sizes.map(|(sizes, sequences, options)| {
+        let case = Routing::<f32>::new(sizes, options, 0);
+        let routed = case.forward(&cpu);
+        (case, sequences, routed)
+    });
+    let run = |on: &On| -> Vec<[Vec<f64>; 4]> {
+        cases.iter().map(|(case, sequences, routed)| balanced(on, *sequences, case, routed)).collect()
+    };
+    let right = run(&On::software());
+    let proof = |on: &On| run(on) == right && told.again(outside_sums(on));
+    let tried = |kernel| try_mutants(program("moe_router"), kernel, 1, proof);
+    tried("moe_router_balance").and(tried("moe_router_move_bias")).assert_killed();
+}
+
+#[test]
+fn mutants_of_sorting_are_killed() {
+    let cases = [
+        Choice::new((6, 4, 2), 3),
+        Choice::new((37, 300, 1), 1),
+        Choice::new((256, 255, 1), 4),
+        Choice::new((60, 512, 1), 2).to(511),
+    ];
+    let run = |on: &On| cases.each_ref().map(|case| case.all(on));
+    let (right, told) = (run(&On::threads(1)), First::default());
+    let proof = |on: &On| run(on) == right && told.again(outside_sort(on));
+    let tried = |kernel| try_mutants(program("moe_dispatch"), kernel, 1, proof);
+    let small = tried("moe_dispatch_keys").and(tried("moe_dispatch_places")).and(tried("moe_dispatch_counts"));
+    small.and(tried("moe_dispatch_capacity")).assert_killed();
+}
+
+#[test]
+fn mutants_of_moving_are_killed() {
+    let cases = [
+        Moving::<f32>::new((5, 2, 12), 0, normal),
+        Moving::new((3, 0, 12), 0, normal),
+        Moving::new((3, 0, 37), 1, normal),
+        Moving::<f32>::new((6, 3, 37), 1, normal),
+        Moving::<f32>::new((2, 2, 516), 0, normal),
+        Moving::<f32>::new((2, 2, 1101), 0, normal),
+        Moving::<f32>::new((3, 40, 8), 0, normal),
+        Moving::<f32>::new((1, 1, 24_580), 0, normal),
+    ];
+    let tried = |kernel, run: fn(&Moving<f32>, &On) -> Vec<f64>| {
+        let all = |on: &On| cases.each_ref().map(|case| run(case, on));
+        let (right, told) = (all(&On::software()), First::default());
+        let proof = |on: &On| all(on) == right && told.again(outside(on));
+        try_mutants(program("moe_dispatch"), kernel, 1, proof)
+    };
+    let moved =
+        tried("moe_dispatch_permute_f32", Moving::permute).and(tried("moe_dispatch_combine_f32", Moving::combine));
+    let weights = tried("moe_dispatch_backward_weights_f32", |case, on| f64s(&case.backward_weights(on)));
+    moved.and(weights).assert_killed();
+}
