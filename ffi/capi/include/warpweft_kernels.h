@@ -110,6 +110,8 @@ typedef struct ww_attention_options {
   const uint32_t *key_starts;   /* and the number of all tokens at the end; or null: sequences of equal length */
   size_t all_queries;           /* with starts: q and out are [all_queries, H, D], lse is [H, all_queries], */
   size_t all_keys;              /* k and v are [all_keys, G, D] */
+  size_t q_row, k_row, v_row;   /* elements from one token to the next where q, k, v lie in longer rows, to whose begin they point; */
+  size_t q_first, k_first, v_first; /* 0: nothing is between. And the first element of such a row that is theirs */
 } ww_attention_options;
 
 /* q and out [B, queries, H, D], k and v [B, keys, G, D], lse [B, H, queries]: the log of the sum of the exponentials, which the
@@ -125,7 +127,7 @@ ww_status ww_attention_backward(const ww_stream *stream, const ww_attention_shap
                                 void *dv);
 
 /* The same where one product made q, k and v: qkv and dqkv [B, queries, (H + 2 G) D] hold the heads of q, then of k, then of v,
- * and keys == queries. Slopes and starts are not for these. */
+ * and keys == queries. Slopes, starts and longer rows are not for these. */
 ww_status ww_attention_forward_packed(const ww_stream *stream, const ww_attention_shape *shape,
                                       const ww_attention_options *options, ww_dtype dtype, const void *qkv, void *out,
                                       float *lse);

@@ -1,10 +1,10 @@
 //! Attention.
 
-use warpweft_device::{Float, Stream, View};
+use warpweft_device::{Float, Stream};
 use warpweft_kernels::attention::{self, Dropout, Extra, Heads, Options, Saved, Starts, Window};
 
 use crate::arguments::Arguments;
-use crate::element::with_float;
+use crate::element::{count, with_float};
 use crate::fault::{Fault, guard};
 use crate::pointer::{Input, Output, Ref, Settings, Versioned};
 
@@ -39,6 +39,8 @@ pub struct AttentionOptions {
     key_starts: Input,
     all_queries: usize,
     all_keys: usize,
+    rows: [usize; 3],
+    firsts: [usize; 3],
 }
 
 // SAFETY: numbers, and pointers, which may be null.
@@ -113,6 +115,37 @@ impl AttentionOptions {
         Ok(Extra { slopes, starts: Some(Starts { queries, keys }) })
     }
 
+    /// q, k and v, each in the rows that the options say.
+    pub(crate) fn inputs<'a, T: Float>(
+        &self,
+        args: &mut Arguments<'a, Stream>,
+        sizes: &Sizes,
+        [q, k, v]: [Input; 3],
+    ) -> Result<[Heads<'a, T>; 3], Fault> {
+        let mut heads =
+            |index: usize, names: [&'static str; 2], from, [batch, tokens, heads, head_size]: [usize; 4]| {
+                let ([argument, row_argument], first) = (names, self.firsts[index]);
+                let width = count(argument, &[heads, head_size])?;
+                let row = if self.rows[index] == 0 { width } else { self.rows[index] };
+                if first.checked_add(width).is_none_or(|end| end > row) {
+                    let allowed = "0 where there are only these heads, or enough for them and what is before them";
+                    return Err(Fault::Value { argument: row_argument, given: self.rows[index] as i64, allowed });
+                }
+                Ok(Heads { rows: args.read::<T>(argument, from, &[batch, tokens, row])?, row, first })
+            };
+        let (q, k) = (heads(0, ["q", "q_row"], q, sizes.q)?, heads(1, ["k", "k_row"], k, sizes.kv)?);
+        Ok([q, k, heads(2, ["v", "v_row"], v, sizes.kv)?])
+    }
+
+    /// Whether nothing says that q, k or v lie in longer rows, which those of `call` do not.
+    fn without_rows(&self, call: &'static str) -> Result<(), Fault> {
+        let names = ["q_row", "k_row", "v_row", "q_first", "k_first", "v_first"];
+        match names.into_iter().zip(self.rows.into_iter().chain(self.firsts)).find(|(_, given)| *given != 0) {
+            Some((argument, _)) => Err(Fault::Excluded { argument, by: call }),
+            None => Ok(()),
+        }
+    }
+
     /// The options of calls that have no arrays beside q, k and v.
     pub(crate) fn without_arrays(&self, call: &'static str) -> Result<Options, Fault> {
         let given = [
@@ -148,12 +181,6 @@ impl Shape {
     }
 }
 
-/// q, k and v as they are.
-pub(crate) fn whole<'a, T: Float>(shape: &Shape, q: View<'a, T>, k: View<'a, T>, v: View<'a, T>) -> [Heads<'a, T>; 3] {
-    let kv = |rows| Heads::whole(rows, shape.kv_heads, shape.head_size);
-    [Heads::whole(q, shape.heads, shape.head_size), kv(k), kv(v)]
-}
-
 /// Forward.
 #[unsafe(no_mangle)]
 pub extern "C" fn ww_attention_forward(
@@ -172,13 +199,11 @@ pub extern "C" fn ww_attention_forward(
         let (shape, given) = (shape.get("shape")?, options.get("options")?);
         let (options, sizes) = (given.native()?, given.sizes(shape));
         with_float!(dtype, T => {
-            let q = args.read::<T>("q", q, &sizes.q)?;
-            let k = args.read::<T>("k", k, &sizes.kv)?;
-            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let inputs = given.inputs::<T>(&mut args, &sizes, [q, k, v])?;
             let extra = given.extra(&mut args, shape)?;
             let out = args.write::<T>("out", out, &sizes.q)?;
             let lse = args.write::<f32>("lse", lse, &sizes.lse)?;
-            Ok(attention::forward_with(args.handle, shape.native(), options, extra, whole(shape, q, k, v), out, lse)?)
+            Ok(attention::forward_with(args.handle, shape.native(), options, extra, inputs, out, lse)?)
         })
     })
 }
@@ -205,9 +230,7 @@ pub extern "C" fn ww_attention_backward(
         let (shape, given) = (shape.get("shape")?, options.get("options")?);
         let (options, sizes) = (given.native()?, given.sizes(shape));
         with_float!(dtype, T => {
-            let q = args.read::<T>("q", q, &sizes.q)?;
-            let k = args.read::<T>("k", k, &sizes.kv)?;
-            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let inputs = given.inputs::<T>(&mut args, &sizes, [q, k, v])?;
             let out = args.read::<T>("out", out, &sizes.q)?;
             let lse = args.read::<f32>("lse", lse, &sizes.lse)?;
             let dout = args.read::<T>("dout", dout, &sizes.q)?;
@@ -215,7 +238,7 @@ pub extern "C" fn ww_attention_backward(
             let dq = args.write::<T>("dq", dq, &sizes.q)?;
             let dk = args.write::<T>("dk", dk, &sizes.kv)?;
             let dv = args.write::<T>("dv", dv, &sizes.kv)?;
-            let (inputs, saved) = (whole(shape, q, k, v), Saved { out, lse, dout });
+            let saved = Saved { out, lse, dout };
             Ok(attention::backward_with(args.handle, shape.native(), options, extra, inputs, saved, [dq, dk, dv])?)
         })
     })
@@ -234,7 +257,9 @@ pub extern "C" fn ww_attention_forward_packed(
 ) -> i32 {
     guard("ww_attention_forward_packed", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) = (shape.get("shape")?, options.get("options")?.without_arrays("packed rows")?);
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        given.without_rows("packed rows")?;
+        let options = given.without_arrays("packed rows")?;
         let (packed, sizes) = (shape.packed(), shape.sizes());
         with_float!(dtype, T => {
             let qkv = args.read::<T>("qkv", qkv, &packed)?;
@@ -260,7 +285,9 @@ pub extern "C" fn ww_attention_backward_packed(
 ) -> i32 {
     guard("ww_attention_backward_packed", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) = (shape.get("shape")?, options.get("options")?.without_arrays("packed rows")?);
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        given.without_rows("packed rows")?;
+        let options = given.without_arrays("packed rows")?;
         let (packed, sizes) = (shape.packed(), shape.sizes());
         with_float!(dtype, T => {
             let qkv = args.read::<T>("qkv", qkv, &packed)?;

@@ -4,7 +4,7 @@ use warpweft_device::Stream;
 use warpweft_kernels::attention;
 
 use crate::arguments::Arguments;
-use crate::attention::{AttentionOptions, Shape, whole};
+use crate::attention::{AttentionOptions, Shape};
 use crate::element::with_float;
 use crate::fault::{Fault, guard};
 use crate::pointer::{Input, Output, Ref, Settings};
@@ -25,17 +25,13 @@ pub extern "C" fn ww_attention_forward_onto(
 ) -> i32 {
     guard("ww_attention_forward_onto", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) =
-            (shape.get("shape")?, options.get("options")?.without_arrays("keys that come in parts")?);
-        let sizes = shape.sizes();
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        let (options, sizes) = (given.without_arrays("keys that come in parts")?, shape.sizes());
         with_float!(dtype, T => {
             let seen = args.read_if_given::<u32>("seen", seen, &[shape.native().queries])?;
-            let q = args.read::<T>("q", q, &sizes.q)?;
-            let k = args.read::<T>("k", k, &sizes.kv)?;
-            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let inputs = given.inputs::<T>(&mut args, &sizes, [q, k, v])?;
             let out = args.write::<f32>("out", out, &sizes.q)?;
             let lse = args.write::<f32>("lse", lse, &sizes.lse)?;
-            let inputs = whole(shape, q, k, v);
             Ok(attention::forward_onto(args.handle, shape.native(), options, seen, inputs, out, lse)?)
         })
     })
@@ -61,21 +57,18 @@ pub extern "C" fn ww_attention_backward_onto(
 ) -> i32 {
     guard("ww_attention_backward_onto", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (shape, options) =
-            (shape.get("shape")?, options.get("options")?.without_arrays("keys that come in parts")?);
-        let sizes = shape.sizes();
+        let (shape, given) = (shape.get("shape")?, options.get("options")?);
+        let (options, sizes) = (given.without_arrays("keys that come in parts")?, shape.sizes());
         with_float!(dtype, T => {
             let seen = args.read_if_given::<u32>("seen", seen, &[shape.native().queries])?;
-            let q = args.read::<T>("q", q, &sizes.q)?;
-            let k = args.read::<T>("k", k, &sizes.kv)?;
-            let v = args.read::<T>("v", v, &sizes.kv)?;
+            let inputs = given.inputs::<T>(&mut args, &sizes, [q, k, v])?;
             let out = args.read::<T>("out", out, &sizes.q)?;
             let lse = args.read::<f32>("lse", lse, &sizes.lse)?;
             let dout = args.read::<T>("dout", dout, &sizes.q)?;
             let dq = args.write::<f32>("dq", dq, &sizes.q)?;
             let dk = args.write::<f32>("dk", dk, &sizes.kv)?;
             let dv = args.write::<f32>("dv", dv, &sizes.kv)?;
-            let (inputs, saved) = (whole(shape, q, k, v), (out, lse, dout));
+            let saved = (out, lse, dout);
             Ok(attention::backward_onto(args.handle, shape.native(), options, seen, inputs, saved, dq, dk, dv)?)
         })
     })

@@ -74,6 +74,11 @@ fn mixtures_of_experts() {
 }
 
 #[test]
+fn attention_in_longer_rows() {
+    passes_on_every_device("rows", Linked::Shared);
+}
+
+#[test]
 fn types_of_two_bytes() {
     passes_on_every_device("halves", Linked::Shared);
 }
