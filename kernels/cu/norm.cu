@@ -1,7 +1,8 @@
-// The sum of the squares of a list of tensors, and their product with a number. Contract: kernels/src/norm/mod.rs.
+// The sum of the squares of a list of tensors, the factor that clips them, and their product with a number. Contract: kernels/src/norm/mod.rs.
 //
 // Grid: a block a chunk; 256 threads. Squares of f32 are exact in f64, sums are f64: of each thread in turn, then over threads in a fixed
 // tree, then over chunks by one block.
+#include "control.cuh"
 #include "element.cuh"
 #include "list.cuh"
 #include "reduce.cuh"
@@ -25,6 +26,16 @@ extern "C" __global__ void norm_add(const double* sums, uint32_t chunks, double*
   double own = 0.0;
   for (uint32_t at = threadIdx.x; at < chunks; at += blockDim.x) own += sums[at];
   *sum = reduce_block<Sum>(own, scratch);
+}
+
+// One thread; every operation is the CPU path's, rounded alike.
+extern "C" __global__ void norm_clip(const double* sum, double max_norm, Control* control) {
+  double scale = control->grad_scale, norm = __dmul_rn(__dsqrt_rn(*sum), fabs(scale));
+  double coefficient = __ddiv_rn(max_norm, __dadd_rn(norm, 1e-6));
+  // Not a minimum, which would turn a NaN into 1.
+  control->grad_scale = __dmul_rn(scale, coefficient > 1.0 ? 1.0 : coefficient);
+  control->norm = norm;
+  if (!isfinite(norm)) control->skip = 1.0;
 }
 
 extern "C" __global__ void norm_scale(const Entry* list, uint32_t tensors, float factor) {

@@ -50,17 +50,6 @@ pub(crate) fn region_mut<'a, T: Element>(
     Ok(view)
 }
 
-/// The elements of an argument to write, which must have the shape `dims`.
-pub(crate) fn view_mut<'a, T: Element>(
-    stream: &Stream,
-    op: &'static str,
-    argument: &'static str,
-    view: ViewMut<'a, T>,
-    dims: &[usize],
-) -> Result<&'a mut [T], KernelError> {
-    Ok(region_mut(stream, op, argument, view, dims)?.host()?)
-}
-
 /// The constant under a square root: finite and not negative.
 pub(crate) fn epsilon(op: &'static str, eps: f32) -> Result<(), KernelError> {
     if eps.is_finite() && eps >= 0.0 {

@@ -8,7 +8,6 @@
 //! that micro-batches accumulate.
 #![forbid(unsafe_code)]
 
-pub mod adamw;
 pub mod attention;
 pub mod cast;
 pub mod cross_entropy;
@@ -17,11 +16,13 @@ pub mod layernorm;
 pub mod matmul;
 pub mod moe;
 pub mod norm;
+pub mod optimizer;
 pub mod philox;
 pub mod residual;
 pub mod rmsnorm;
 pub mod rope;
 pub mod softmax;
+pub mod transpose;
 
 mod check;
 mod elementary;

@@ -3,11 +3,13 @@
 
 mod common;
 
+use common::counters::{assert_bound_by_memory, profiles};
 use common::mutants::try_mutants;
 use common::padded::Padded;
 use common::ways::Ways;
 use common::{On, f64s, integers, normal};
 use warpweft_device::View;
+use warpweft_kernels::optimizer::Control;
 use warpweft_kernels::{norm, programs};
 
 fn squares(on: &On, tensors: &[Padded<f32>]) -> f64 {
@@ -63,6 +65,50 @@ fn scaling_is_the_cpus_to_the_bit() {
     }
 }
 
+/// The control after clipping by the norm whose square is given.
+fn clipped(on: &On, sum: f64, grad_scale: f64, max_norm: f64) -> Control {
+    let before = Control { lr: 0.5, step: 3.0, grad_scale, skip: 0.0, norm: f64::MAX };
+    let (sum, mut control) = (on.up(&[sum]), on.up(&before.to_array()));
+    norm::clip(&on.stream, sum.as_view(), max_norm, control.as_view_mut()).unwrap();
+    Control::from_slice(&on.down(&control))
+}
+
+/// The square of a norm, the gradients' factor before, and the largest norm.
+const CLIPS: [(f64, f64, f64); 6] =
+    [(0.0, 1.0, 1.0), (1e60, 1.0, 1.0), (9.0, 0.5, 1.0), (9.0, -0.25, 1.0), (2.0, 1.0, 0.0), (2.0, 3.0, f64::INFINITY)];
+
+#[test]
+fn clipping_on_the_device_is_the_hosts_to_the_bit() {
+    let (on, cpu) = (On::software_with_nans(), On::threads(1));
+    for (sum, scale, most) in CLIPS {
+        let control = clipped(&on, sum, scale, most);
+        assert_eq!(control, clipped(&cpu, sum, scale, most));
+        assert_eq!(control.norm, sum.sqrt() * scale.abs());
+        assert_eq!(control.grad_scale, scale * norm::clip_coefficient(control.norm, most));
+        assert_eq!((control.lr, control.step, control.skip), (0.5, 3.0, 0.0));
+    }
+    for sum in [f64::INFINITY, f64::NAN] {
+        for on in [&on, &cpu] {
+            assert_eq!(clipped(on, sum, 1.0, 1.0).skip, 1.0);
+        }
+    }
+}
+
+#[test]
+fn every_byte_is_moved_once() {
+    let all = |on: &On| [65_536, 16_384].map(|len| on.padded(8, &integers(len, 1)));
+    let counted = profiles(|on| {
+        squares(on, &all(on));
+    });
+    assert_bound_by_memory("squares", &counted[..1], 0);
+    let counted = profiles(|on| {
+        let mut all = all(on);
+        let mut views: Vec<_> = all.iter_mut().map(Padded::view_mut).collect();
+        norm::scale(&on.stream, &mut views, 0.5).unwrap();
+    });
+    assert_bound_by_memory("scale", &counted, 0);
+}
+
 #[test]
 fn mutants_are_killed() {
     let program = programs().iter().find(|program| program.op == "norm").unwrap();
@@ -70,5 +116,10 @@ fn mutants_are_killed() {
     let many = |on: &On| (0..600).map(|seed| on.padded(1, &integers(1, seed))).collect::<Vec<_>>();
     let sum = |on: &On| [squares(on, &tensors(on, integers)), squares(on, &many(on))];
     let (right, product) = (sum(&On::threads(1)), scaled(&On::threads(1), 0.3));
-    try_mutants(program, "norm_", 1, |on| sum(on) == right && scaled(on, 0.3) == product).assert_killed();
+    let clips = |on: &On| {
+        (CLIPS.map(|(sum, scale, most)| clipped(on, sum, scale, most)), clipped(on, f64::INFINITY, 1.0, 1.0).skip)
+    };
+    let clip = clips(&On::threads(1));
+    let proof = |on: &On| sum(on) == right && scaled(on, 0.3) == product && clips(on) == clip;
+    try_mutants(program, "norm_", 1, proof).assert_killed();
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
-use warpweft_kernels::adamw;
+use warpweft_kernels::optimizer::{self, Adam, Place, Rounding, Rule, Step};
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
@@ -148,10 +148,12 @@ impl Optimizer {
     ) -> Result<(), TrainError> {
         let Update { step, lr, grad_scale } = update;
         let AdamW { beta1, beta2, eps, weight_decay } = self.options;
-        let options = adamw::Options { lr, beta1, beta2, eps, weight_decay, step, grad_scale };
+        let rule = Rule::AdamW(Adam { beta1, beta2, eps });
+        let options = optimizer::Options { rule, weight_decay, rounding: Rounding::Nearest };
+        let now = Step { lr, number: step, grad_scale };
         for (id, unit) in table.units_here() {
             let state = self.units[id.0].as_mut().ok_or(TrainError::NotHere { unit: id.0 })?;
-            state.step(stream, options, table, unit, weights.part_mut(id)?, gradients)?;
+            state.step(stream, (options, now), table, unit, weights.part_mut(id)?, gradients)?;
             weights.updated(id)?;
         }
         Ok(())
@@ -199,7 +201,7 @@ impl State {
     fn step<T: Float>(
         &mut self,
         stream: &Stream,
-        options: adamw::Options,
+        (options, now): (optimizer::Options, Step),
         table: &Table,
         unit: &Unit,
         mut param: ViewMut<'_, T>,
@@ -224,9 +226,10 @@ impl State {
                 (param.split_at(len)?, m.split_at(len)?, v.split_at(len)?);
             (param, m, v) = (rest, m_rest, v_rest);
             let (grad, decay) = (gradients.summed_of(id)?, parameter.decays());
-            tensors.push(adamw::Tensor { param: own, master, grad, m: first, v: second, decay });
+            let (m, v, place) = (Some(first), Some(second), Place::default());
+            tensors.push(optimizer::Tensor { param: own, master, grad, m, v, decay, place });
         }
-        Ok(adamw::step(stream, options, &mut tensors)?)
+        Ok(optimizer::step(stream, options, now, &mut tensors)?)
     }
 }
 

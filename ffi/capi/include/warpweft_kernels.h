@@ -202,6 +202,9 @@ typedef struct ww_cross_entropy_options {
   size_t size;      /* sizeof(ww_cross_entropy_options) */
   int32_t ignoring; /* not 0: rows whose target is `ignore` do not count */
   uint32_t ignore;
+  float smoothing;  /* s in [0, 1]: the target distribution is 1 - s at the target and s spread evenly over all classes */
+  float z_loss;     /* at least 0: z_loss lse^2 is added to each row's loss */
+  float softcap;    /* c: logits count as c tanh(logit / c); 0: none */
 } ww_cross_entropy_options;
 
 /* logits [rows, V], targets [rows], losses [rows], lse [rows]: the log of the sum of the exponentials, which the backward pass
@@ -210,7 +213,8 @@ ww_status ww_cross_entropy_forward(const ww_stream *stream, size_t rows, size_t 
                                    const ww_cross_entropy_options *options, ww_dtype dtype, const void *logits,
                                    const uint32_t *targets, float *losses, float *lse, double *loss, size_t *counted);
 
-/* Replaces the logits by their gradient (softmax - onehot) scale; scale = 1 / counted is that of the mean loss. */
+/* Replaces the logits by their gradient, (softmax - onehot) scale without the three options above; scale = 1 / counted is that of the
+ * mean loss. */
 ww_status ww_cross_entropy_backward(const ww_stream *stream, size_t rows, size_t vocab,
                                     const ww_cross_entropy_options *options, ww_dtype dtype, void *logits,
                                     const uint32_t *targets, const float *lse, float scale);
@@ -252,46 +256,81 @@ ww_status ww_embedding_forward_shard(const ww_stream *stream, const ww_embedding
 ww_status ww_embedding_backward_shard(const ww_stream *stream, const ww_embedding_shape *shape, size_t first, size_t all,
                                       ww_dtype dtype, const uint32_t *ids, const void *dy, float *dtable);
 
-/* AdamW in PyTorch's form, one step of a list of tensors. With g = grad_scale * grad:
- * m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
- * w -= lr ((m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay w). */
-typedef struct ww_adamw_options {
-  size_t size;         /* sizeof(ww_adamw_options) */
-  double lr;
+/* One step of a list of tensors. With g = grad_scale * grad:
+ * WW_ADAMW  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+ *           w -= lr ((m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay w)
+ * WW_ADAM   the same of g + weight_decay w, and no other decay
+ * WW_SGD    g += weight_decay w;  m = g at step 1, else momentum m + (1 - dampening) g;
+ *           w -= lr (m, or g + momentum m with nesterov, or g without momentum)
+ * all in PyTorch's form. Every device gives the same bits. */
+typedef int32_t ww_rule;
+#define WW_ADAMW 0
+#define WW_ADAM 1
+#define WW_SGD 2
+
+typedef struct ww_optimizer_options {
+  size_t size;           /* sizeof(ww_optimizer_options) */
+  ww_rule rule;
+  int32_t nesterov;      /* not 0: Nesterov's form of WW_SGD */
   double beta1;
   double beta2;
   double eps;
-  double weight_decay; /* of the tensors that have `decay` set */
-  uint64_t step;       /* the number of this step, from 1; 0 is refused */
-  double grad_scale;   /* the factor on every gradient: the clip coefficient, or 1 */
-} ww_adamw_options;
+  double momentum;
+  double dampening;
+  double weight_decay;   /* of the tensors that have `decay` set */
+  double lr;
+  uint64_t step;         /* the number of this step, from 1; 0 is refused */
+  double grad_scale;     /* the factor on every gradient: the clip coefficient, or 1 */
+  const double *control; /* [5] in the device's memory, instead of the three numbers above; or null */
+  uint64_t seed;         /* with stochastic */
+  int32_t stochastic;    /* not 0: parameters are rounded up or down by chance, so that the mean is right. For WW_BF16 without
+                          * master. A pure function of seed, step, tensor and element: the same on every device */
+} ww_optimizer_options;
 
-/* PyTorch's defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2; step 1, grad_scale 1; and the size. */
-ww_status ww_adamw_options_default(ww_adamw_options *options);
+/* PyTorch's defaults of a rule: betas 0.9 and 0.999, eps 1e-8, no momentum, weight_decay 1e-2 for WW_ADAMW and else 0; lr 1e-3,
+ * step 1, grad_scale 1; and the size. */
+ww_status ww_optimizer_options_default(ww_rule rule, ww_optimizer_options *options);
 
 /* A tensor, its gradient and its state, `count` elements each. All tensors of a list say the same size. */
-typedef struct ww_adamw_tensor {
-  size_t size;       /* sizeof(ww_adamw_tensor) */
+typedef struct ww_optimizer_tensor {
+  size_t size;       /* sizeof(ww_optimizer_tensor) */
   void *param;       /* of the call's dtype */
   float *master;     /* the parameter in f32, which is updated and param its rounding; or null */
   const float *grad;
-  float *m;
-  float *v;
+  void *m;           /* of the call's m_dtype, WW_F32 or WW_BF16; null for WW_SGD without momentum */
+  float *v;          /* null for WW_SGD */
   size_t count;
   int32_t decay;     /* not 0: weight decay applies */
-} ww_adamw_tensor;
+  uint32_t tensor;   /* with stochastic: the number of the tensor, and that of its first element here where ranks share it, */
+  uint64_t first;    /* on a GPU best a multiple of 4 */
+} ww_optimizer_tensor;
 
-ww_status ww_adamw_step(const ww_stream *stream, const ww_adamw_options *options, ww_dtype dtype,
-                        const ww_adamw_tensor *tensors, size_t count);
+ww_status ww_optimizer_step(const ww_stream *stream, const ww_optimizer_options *options, ww_dtype dtype, ww_dtype m_dtype,
+                            const ww_optimizer_tensor *tensors, size_t count);
+
+/* A step whose numbers stay on the device, so that the host waits for none of them: ww_optimizer_begin writes control [5], which is
+ * lr, step, grad_scale, skip (0) and norm (0); ww_norm_sum_of_squares_into and ww_norm_clip make grad_scale, skip and norm of the
+ * gradients; ww_optimizer_step takes them. Kernels of yours may write it too. Where skip is not 0, or grad_scale not finite, no step
+ * is taken; a step that is no whole number from 1 on, or a learning rate below 0 or not finite, is WW_BAD_DATA at the next
+ * synchronisation, and no step is taken. */
+ww_status ww_optimizer_begin(const ww_stream *stream, double lr, uint64_t step, double grad_scale, double *control);
 
 /* The sum of the squares of all elements of a list of `count` arrays of counts[i] elements: the global norm is its root. It
  * cannot overflow; a NaN or an infinity comes through. */
 ww_status ww_norm_sum_of_squares(const ww_stream *stream, const float *const *tensors, const size_t *counts, size_t count,
                                  double *sum);
 
+/* The same into squares [1] on the device, without waiting. */
+ww_status ww_norm_sum_of_squares_into(const ww_stream *stream, const float *const *tensors, const size_t *counts,
+                                      size_t count, double *squares);
+
 /* min(1, max_norm / (norm + 1e-6)): the factor that clips gradients of that norm. NaN where the norm is, 0 where that is
  * infinite. */
 double ww_norm_clip_coefficient(double norm, double max_norm);
+
+/* The same on the device, from squares [1] and without waiting: the norm, that of the gradients times control's grad_scale, is written to
+ * control [5]; grad_scale is multiplied by the factor; skip is set where the norm is not finite. An infinite max_norm does not clip. */
+ww_status ww_norm_clip(const ww_stream *stream, const double *squares, double max_norm, double *control);
 
 /* Multiplies all elements by `factor`. */
 ww_status ww_norm_scale(const ww_stream *stream, float *const *tensors, const size_t *counts, size_t count, double factor);
@@ -325,8 +364,33 @@ ww_status ww_cast(const ww_stream *stream, size_t count, ww_dtype from_dtype, co
 ww_status ww_residual_forward(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *x,
                               const void *branch, const void *bias, void *out);
 
+/* The same with dropout: out = x + kept (branch + bias) / (1 - p). The mask is a pure function of seed, sequence (say, the number of a
+ * layer in a step) and element: the same on every device, for any split of the rows, and in the backward pass. */
+typedef struct ww_dropout {
+  size_t size;       /* sizeof(ww_dropout) */
+  uint64_t seed;
+  uint64_t sequence;
+  uint64_t first;    /* the number of the first element here in the whole tensor; on a GPU best a multiple of 8 */
+  float probability; /* p, from 0 to 1, counted in multiples of 2^-16 */
+} ww_dropout;
+
+ww_status ww_residual_forward_dropout(const ww_stream *stream, size_t rows, size_t channels, const ww_dropout *dropout,
+                                      ww_dtype dtype, const void *x, const void *branch, const void *bias, void *out);
+
+/* dbranch = kept dout / (1 - p), [rows, C] both. The gradient of x is dout; that of the bias is ww_matmul_backward_bias of dbranch. */
+ww_status ww_residual_backward_dropout(const ww_stream *stream, size_t rows, size_t channels, const ww_dropout *dropout,
+                                       ww_dtype dtype, const void *dout, void *dbranch);
+
+/* y[b, c, r] = x[b, r, c]: x [batch, rows, columns], y [batch, columns, rows]. */
+ww_status ww_transpose(const ww_stream *stream, size_t batch, size_t rows, size_t columns, ww_dtype dtype, const void *x,
+                       void *y);
+
+/* out[i] = value, rounded to dtype. */
+ww_status ww_fill(const ww_stream *stream, size_t count, double value, ww_dtype dtype, void *out);
+
 /* Random numbers: Philox 4x32-10, a pure function of seed, sequence (say, the number of a tensor) and element; those of elements
- * first, first + 1, ... of the sequence. Uniform in [low, high) before rounding to dtype; normal by Box and Muller. */
+ * first, first + 1, ... of the sequence. Uniform in [low, high) before rounding to dtype, the same bits on every device; normal by
+ * Box and Muller in f64, whose last bits may differ between devices. */
 ww_status ww_random_uniform(const ww_stream *stream, uint64_t seed, uint64_t sequence, uint64_t first, float low, float high,
                             size_t count, ww_dtype dtype, void *out);
 ww_status ww_random_normal(const ww_stream *stream, uint64_t seed, uint64_t sequence, uint64_t first, float mean, float std,

@@ -1,7 +1,7 @@
 //! Cross-entropy, of one rank and of a vocabulary that ranks share.
 
 use warpweft_device::Stream;
-use warpweft_kernels::cross_entropy::{self, PARTS, Shape, Shard, Sum};
+use warpweft_kernels::cross_entropy::{self, Options, PARTS, Shape, Shard, Sum};
 
 use crate::arguments::Arguments;
 use crate::element::with_float;
@@ -15,14 +15,18 @@ pub struct CrossEntropyOptions {
     size: usize,
     ignoring: i32,
     ignore: u32,
+    smoothing: f32,
+    z_loss: f32,
+    softcap: f32,
 }
 
 // SAFETY: numbers.
 unsafe impl Versioned for CrossEntropyOptions {}
 
 impl CrossEntropyOptions {
-    fn ignore(&self) -> Option<u32> {
-        (self.ignoring != 0).then_some(self.ignore)
+    fn native(&self) -> Options {
+        let Self { smoothing, z_loss, softcap, .. } = *self;
+        Options { ignore: (self.ignoring != 0).then_some(self.ignore), smoothing, z_loss, softcap }
     }
 }
 
@@ -58,7 +62,7 @@ pub extern "C" fn ww_cross_entropy_forward(
 ) -> i32 {
     guard("ww_cross_entropy_forward", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (ignore, total) = (options.get("options")?.ignore(), Total(loss, counted));
+        let (options, total) = (options.get("options")?.native(), Total(loss, counted));
         total.check()?;
         with_float!(dtype, T => {
             let logits = args.read::<T>("logits", logits, &[rows, vocab])?;
@@ -66,7 +70,7 @@ pub extern "C" fn ww_cross_entropy_forward(
             let losses = args.write::<f32>("losses", losses, &[rows])?;
             let lse = args.write::<f32>("lse", lse, &[rows])?;
             let shape = Shape { rows, vocab };
-            total.set(cross_entropy::forward(args.handle, shape, logits, targets, ignore, losses, lse)?)
+            total.set(cross_entropy::forward(args.handle, shape, logits, targets, options, losses, lse)?)
         })
     })
 }
@@ -86,12 +90,12 @@ pub extern "C" fn ww_cross_entropy_backward(
 ) -> i32 {
     guard("ww_cross_entropy_backward", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let ignore = options.get("options")?.ignore();
+        let options = options.get("options")?.native();
         with_float!(dtype, T => {
             let logits = args.write::<T>("logits", logits, &[rows, vocab])?;
             let targets = args.read::<u32>("targets", targets, &[rows])?;
             let lse = args.read::<f32>("lse", lse, &[rows])?;
-            Ok(cross_entropy::backward(args.handle, Shape { rows, vocab }, logits, targets, ignore, lse, scale)?)
+            Ok(cross_entropy::backward(args.handle, Shape { rows, vocab }, logits, targets, options, lse, scale)?)
         })
     })
 }
@@ -112,13 +116,13 @@ pub extern "C" fn ww_cross_entropy_forward_shard(
 ) -> i32 {
     guard("ww_cross_entropy_forward_shard", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (ignore, shard) = (options.get("options")?.ignore(), Shard { first, vocab: all });
+        let (options, shard) = (options.get("options")?.native(), Shard { first, vocab: all });
         with_float!(dtype, T => {
             let logits = args.read::<T>("logits", logits, &[rows, vocab])?;
             let targets = args.read::<u32>("targets", targets, &[rows])?;
             let parts = args.write::<f64>("parts", parts, &[rows, PARTS])?;
             let shape = Shape { rows, vocab };
-            Ok(cross_entropy::forward_shard(args.handle, shape, shard, logits, targets, ignore, parts)?)
+            Ok(cross_entropy::forward_shard(args.handle, shape, shard, logits, targets, options, parts)?)
         })
     })
 }
@@ -139,13 +143,13 @@ pub extern "C" fn ww_cross_entropy_merge(
 ) -> i32 {
     guard("ww_cross_entropy_merge", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (ignore, total) = (options.get("options")?.ignore(), Total(loss, counted));
+        let (options, total) = (options.get("options")?.native(), Total(loss, counted));
         total.check()?;
         let parts = args.read::<f64>("parts", parts, &[ranks, rows, PARTS])?;
         let targets = args.read::<u32>("targets", targets, &[rows])?;
         let losses = args.write::<f32>("losses", losses, &[rows])?;
         let normaliser = args.write::<f64>("normaliser", normaliser, &[rows, 2])?;
-        total.set(cross_entropy::merge(args.handle, ranks, parts, targets, ignore, losses, normaliser)?)
+        total.set(cross_entropy::merge(args.handle, ranks, parts, targets, options, losses, normaliser)?)
     })
 }
 
@@ -166,13 +170,13 @@ pub extern "C" fn ww_cross_entropy_backward_shard(
 ) -> i32 {
     guard("ww_cross_entropy_backward_shard", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let (ignore, shard) = (options.get("options")?.ignore(), Shard { first, vocab: all });
+        let (options, shard) = (options.get("options")?.native(), Shard { first, vocab: all });
         with_float!(dtype, T => {
             let logits = args.write::<T>("logits", logits, &[rows, vocab])?;
             let targets = args.read::<u32>("targets", targets, &[rows])?;
             let normaliser = args.read::<f64>("normaliser", normaliser, &[rows, 2])?;
             let shape = Shape { rows, vocab };
-            Ok(cross_entropy::backward_shard(args.handle, shape, shard, logits, targets, ignore, normaliser, scale)?)
+            Ok(cross_entropy::backward_shard(args.handle, shape, shard, logits, targets, options, normaliser, scale)?)
         })
     })
 }

@@ -1,8 +1,8 @@
-//! Rotary positions, casts, the end of a residual branch, random numbers.
+//! Rotary positions, casts, the end of a residual branch, transposes, fills, random numbers.
 
-use warpweft_device::Stream;
+use warpweft_device::{Float, Stream};
 use warpweft_kernels::philox::{self, Philox4x32};
-use warpweft_kernels::{cast, residual, rope};
+use warpweft_kernels::{cast, residual, rope, transpose};
 
 use crate::arguments::Arguments;
 use crate::element::with_float;
@@ -130,6 +130,108 @@ pub extern "C" fn ww_residual_forward(
             let bias = args.read_if_given::<T>("bias", bias, &[channels])?;
             let out = args.write::<T>("out", out, &[rows, channels])?;
             Ok(residual::forward(args.handle, residual::Shape { rows, channels }, x, branch, bias, out)?)
+        })
+    })
+}
+
+/// `ww_dropout`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Dropout {
+    size: usize,
+    seed: u64,
+    sequence: u64,
+    first: u64,
+    probability: f32,
+}
+
+// SAFETY: numbers.
+unsafe impl Versioned for Dropout {}
+
+impl Dropout {
+    fn native(&self) -> residual::Dropout {
+        let Self { seed, sequence, first, probability, .. } = *self;
+        residual::Dropout { probability, seed, sequence, first }
+    }
+}
+
+/// x + dropout of branch + bias.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_residual_forward_dropout(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    dropout: Settings<Dropout>,
+    dtype: i32,
+    x: Input,
+    branch: Input,
+    bias: Input,
+    out: Output,
+) -> i32 {
+    guard("ww_residual_forward_dropout", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, dropout) = (residual::Shape { rows, channels }, dropout.required("dropout")?.native());
+        with_float!(dtype, T => {
+            let x = args.read::<T>("x", x, &[rows, channels])?;
+            let branch = args.read::<T>("branch", branch, &[rows, channels])?;
+            let bias = args.read_if_given::<T>("bias", bias, &[channels])?;
+            let out = args.write::<T>("out", out, &[rows, channels])?;
+            Ok(residual::forward_dropout(args.handle, shape, dropout, x, branch, bias, out)?)
+        })
+    })
+}
+
+/// The gradient of the branch.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_residual_backward_dropout(
+    stream: Ref<Stream>,
+    rows: usize,
+    channels: usize,
+    dropout: Settings<Dropout>,
+    dtype: i32,
+    dout: Input,
+    dbranch: Output,
+) -> i32 {
+    guard("ww_residual_backward_dropout", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        let (shape, dropout) = (residual::Shape { rows, channels }, dropout.required("dropout")?.native());
+        with_float!(dtype, T => {
+            let dout = args.read::<T>("dout", dout, &[rows, channels])?;
+            let dbranch = args.write::<T>("dbranch", dbranch, &[rows, channels])?;
+            Ok(residual::backward_dropout(args.handle, shape, dropout, dout, dbranch)?)
+        })
+    })
+}
+
+/// Transposes of matrices.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_transpose(
+    stream: Ref<Stream>,
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    dtype: i32,
+    x: Input,
+    y: Output,
+) -> i32 {
+    guard("ww_transpose", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        with_float!(dtype, T => {
+            let x = args.read::<T>("x", x, &[batch, rows, columns])?;
+            let y = args.write::<T>("y", y, &[batch, columns, rows])?;
+            Ok(transpose::transpose(args.handle, transpose::Shape { batch, rows, columns }, x, y)?)
+        })
+    })
+}
+
+/// One value everywhere.
+#[unsafe(no_mangle)]
+pub extern "C" fn ww_fill(stream: Ref<Stream>, count: usize, value: f64, dtype: i32, out: Output) -> i32 {
+    guard("ww_fill", || {
+        let mut args = Arguments::of("stream", &stream)?;
+        with_float!(dtype, T => {
+            let value = <T as Float>::from_f64(value);
+            Ok(args.write::<T>("out", out, &[count])?.fill(args.handle, value)?)
         })
     })
 }

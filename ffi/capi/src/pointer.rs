@@ -61,6 +61,9 @@ fn check<T>(argument: &'static str, address: usize) -> Result<(), Fault> {
 }
 
 impl Input {
+    /// No array.
+    pub(crate) const NULL: Input = Input(std::ptr::null());
+
     /// Whether it is not null.
     pub(crate) fn is_given(self) -> bool {
         !self.0.is_null()

@@ -14,8 +14,7 @@ use building::{Linked, code, compile, libraries, output_of, package, run};
 use ptxvm_driver as _;
 
 /// The ops that have kernels for everything that the programs ask of them; others may have some already.
-const ON_A_GPU: [&str; 12] = [
-    "adamw",
+const ON_A_GPU: [&str; 14] = [
     "attention",
     "cast",
     "cross_entropy",
@@ -23,10 +22,13 @@ const ON_A_GPU: [&str; 12] = [
     "layernorm",
     "matmul",
     "norm",
+    "optimizer",
+    "philox",
     "residual",
     "rmsnorm",
     "rope",
     "softmax",
+    "transpose",
 ];
 
 /// The devices on which programs that take one run: its name, and the ops that must have a kernel there.

@@ -21,8 +21,9 @@ static ww_attention_options ww_attention_options_value = {.size = sizeof(ww_atte
 static ww_softmax_options ww_softmax_options_value = {.size = sizeof(ww_softmax_options)};
 static ww_cross_entropy_options ww_cross_entropy_options_value = {.size = sizeof(ww_cross_entropy_options)};
 static ww_embedding_shape ww_embedding_shape_value = {2, 4, 8, 8, 4};
-static ww_adamw_options ww_adamw_options_value;
-static ww_adamw_tensor ww_adamw_tensor_value;
+static ww_optimizer_options ww_optimizer_options_value;
+static ww_optimizer_tensor ww_optimizer_tensor_value;
+static ww_dropout ww_dropout_value = {.size = sizeof(ww_dropout), .probability = 0.25f};
 static ww_rope_shape ww_rope_shape_value = {2, 4, 2, 4, 8};
 static ww_rope_options ww_rope_options_value = {.size = sizeof(ww_rope_options)};
 static ww_moe_shape ww_moe_shape_value = {8, 4, 2};
@@ -65,13 +66,13 @@ static void start(int count, char **arguments) {
   OK(ww_buffer_create(device, WW_F32, 8, &buffer));
   OK(ww_buffer_to_dlpack(buffer, 1, eight, &tensor));
   OK(ww_buffer_to_dlpack_unversioned(buffer, 1, eight, &older_tensor));
-  OK(ww_adamw_options_default(&ww_adamw_options_value));
+  OK(ww_optimizer_options_default(WW_ADAMW, &ww_optimizer_options_value));
   /* Of its own: what other ops leave in an array may be no second moment. */
   static const float zeros[8] = {0};
-  ww_adamw_tensor_value = (ww_adamw_tensor){.size = sizeof(ww_adamw_tensor), .count = 8, .param = up(zeros, 8, WW_F32)};
-  ww_adamw_tensor_value.grad = up(zeros, 8, WW_F32);
-  ww_adamw_tensor_value.m = up(zeros, 8, WW_F32);
-  ww_adamw_tensor_value.v = up(zeros, 8, WW_F32);
+  ww_optimizer_tensor_value = (ww_optimizer_tensor){.size = sizeof(ww_optimizer_tensor), .count = 8, .param = up(zeros, 8, WW_F32)};
+  ww_optimizer_tensor_value.grad = up(zeros, 8, WW_F32);
+  ww_optimizer_tensor_value.m = up(zeros, 8, WW_F32);
+  ww_optimizer_tensor_value.v = up(zeros, 8, WW_F32);
 }
 
 /* The call worked, or has no kernel on this device. */

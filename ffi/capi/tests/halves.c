@@ -279,25 +279,41 @@ static int cross_entropy(void) {
 
 /* ---- the optimizer: parameters of the type, with a master and without ---- */
 
-static int adamw(void) {
-  ww_adamw_options options;
-  OK(ww_adamw_options_default(&options));
-  options.lr = 0.125;
-  float start[C], gradient[C];
-  fill(start, C, 1);
-  fill(gradient, C, 2);
-  ww_adamw_tensor tensors[2] = {{.size = sizeof tensors[0], .count = C, .decay = 1}, {.size = sizeof tensors[0], .count = C}};
-  for (int i = 0; i < 2; i++) {
-    tensors[i].param = in(C, 1);
-    tensors[i].master = i == 0 ? up(start, C, WW_F32) : NULL;
-    tensors[i].grad = up(gradient, C, WW_F32);
-    tensors[i].m = zeros(C);
-    tensors[i].v = zeros(C);
+static int optimizer(void) {
+  const ww_rule rules[2] = {WW_ADAMW, WW_SGD};
+  for (int r = 0; r < 2; r++) {
+    ww_optimizer_options options;
+    OK(ww_optimizer_options_default(rules[r], &options));
+    options.lr = 0.125;
+    if (rules[r] == WW_SGD) options.momentum = 0.5;
+    float start[C], gradient[C];
+    fill(start, C, 1);
+    fill(gradient, C, 2);
+    ww_optimizer_tensor tensors[2] = {{.size = sizeof tensors[0], .count = C, .decay = 1}, {.size = sizeof tensors[0], .count = C}};
+    for (int i = 0; i < 2; i++) {
+      tensors[i].param = in(C, 1);
+      tensors[i].master = i == 0 ? up(start, C, WW_F32) : NULL;
+      tensors[i].grad = up(gradient, C, WW_F32);
+      tensors[i].m = zeros(C);
+      tensors[i].v = rules[r] == WW_SGD ? NULL : zeros(C);
+    }
+    if (!WORKS("optimizer", ww_optimizer_step(stream, &options, type, WW_F32, tensors, 2))) return 0;
+    took(tensors[0].param, C);
+    took(tensors[1].param, C);
+    took_floats(tensors[0].master, C);
   }
-  if (!WORKS("adamw", ww_adamw_step(stream, &options, type, tensors, 2))) return 0;
-  took(tensors[0].param, C);
-  took(tensors[1].param, C);
-  took_floats(tensors[0].master, C);
+  return 1;
+}
+
+static int dropped_and_turned(void) {
+  const ww_dropout drop = {.size = sizeof drop, .seed = 5, .sequence = 6, .first = 3, .probability = 0.5f};
+  void *x = in(ALL, 1), *branch = in(ALL, 2), *bias = in(C, 3), *out = room(ALL, type), *dbranch = room(ALL, type), *y = room(ALL, type);
+  if (!WORKS("residual", ww_residual_forward_dropout(stream, ROWS, C, &drop, type, x, branch, bias, out))) return 0;
+  OK(ww_residual_backward_dropout(stream, ROWS, C, &drop, type, branch, dbranch));
+  OK(ww_transpose(stream, 1, ROWS, C, type, x, y));
+  took(out, ALL);
+  took(dbranch, ALL);
+  took(y, ALL);
   return 1;
 }
 
@@ -379,7 +395,8 @@ int main(int count, char **arguments) {
   compare("rope", rope, 1.0);
   compare("embedding", embedding, 2.0);
   compare("cross entropy", cross_entropy, 2.0);
-  compare("adamw", adamw, 1.0);
+  compare("optimizer", optimizer, 1.0);
+  compare("dropout and transpose", dropped_and_turned, 1.0);
   compare("random numbers", randoms, 1.0);
   compare("router", experts, 1.0);
   compare("rows of experts", rows_of_experts, 4.0);

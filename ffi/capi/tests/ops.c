@@ -70,6 +70,32 @@ static void cross_entropy(void) {
   FAILS(WW_INVALID_ARGUMENT, ww_cross_entropy_backward(stream, R, V, &options, WW_F32, a, t, lse, INFINITY), "`scale`");
 }
 
+/* Label smoothing, z-loss and softcap, against the formulas. */
+static void cross_entropy_options(void) {
+  enum { TARGET = 4 };
+  float logits[V], losses[1], gradient[V];
+  const double s = 0.25, z = 0.125, cap = 2.0;
+  const ww_cross_entropy_options options = {.size = sizeof options, .smoothing = 0.25f, .z_loss = 0.125f, .softcap = 2.0f};
+  const ww_cross_entropy_options wrong = {.size = sizeof wrong, .smoothing = 1.5f};
+  const uint32_t target = TARGET;
+  fill(logits, V, 4);
+  float *a = up(logits, V, WW_F32), *l = room(1, WW_F32), *lse = room(1, WW_F32);
+  uint32_t *t = up(&target, 1, WW_U32);
+  if (!WORKS("cross_entropy", ww_cross_entropy_forward(stream, 1, V, &options, WW_F32, a, t, l, lse, NULL, NULL))) return;
+  OK(ww_cross_entropy_backward(stream, 1, V, &options, WW_F32, a, t, lse, 1.0f));
+  down(l, losses, 1);
+  down(a, gradient, V);
+  double sum = 0.0, mean = 0.0, capped[V];
+  for (size_t c = 0; c < V; c++) capped[c] = cap * tanh(logits[c] / cap), sum += exp(capped[c]), mean += capped[c] / V;
+  const double log_sum = log(sum), loss = log_sum - (1 - s) * capped[TARGET] - s * mean + z * log_sum * log_sum;
+  CHECK(fabs(losses[0] - loss) <= 64 * U * (1.0 + loss));
+  for (size_t c = 0; c < V; c++) {
+    const double p = exp(capped[c]) / sum, slope = 1 - capped[c] * capped[c] / (cap * cap);
+    CHECK(fabs(gradient[c] - (p * (1 + 2 * z * log_sum) - (1 - s) * (c == TARGET) - s / V) * slope) <= 128 * U);
+  }
+  FAILS(WW_INVALID_ARGUMENT, ww_cross_entropy_forward(stream, 1, V, &wrong, WW_F32, a, t, l, lse, NULL, NULL), "`smoothing`");
+}
+
 /* A target outside the vocabulary: told at once where the host sees it, else by the next synchronisation. */
 static void outside_the_vocabulary(void) {
   float logits[R * V] = {0}, before[R];
@@ -124,51 +150,109 @@ static void embedding(void) {
   FAILS(WW_INVALID_ARGUMENT, ww_embedding_forward_shard(stream, &high, 5, E, WW_F32, i, rest, WW_SET, a), "vocab");
 }
 
-/* ---- AdamW and the norm ---- */
+/* ---- Optimizers and the norm ---- */
+
+/* Ten elements in two tensors, the first of which decays, all of whose state is 0. */
+enum { N_ALL = 10, N_LAST = 3 };
+
+static void optimizer_tensors(ww_optimizer_tensor tensors[2], const float *w, const float *g, int with_v) {
+  const float zeros[N_ALL] = {0};
+  const size_t counts[2] = {N_ALL - N_LAST, N_LAST};
+  for (size_t i = 0, at = 0; i < 2; at += counts[i++]) {
+    const ww_optimizer_tensor tensor = {.size = sizeof tensor, .count = counts[i], .decay = i == 0, .tensor = (uint32_t)i};
+    tensors[i] = tensor;
+    tensors[i].param = up(w + at, counts[i], WW_F32);
+    tensors[i].grad = up(g + at, counts[i], WW_F32);
+    tensors[i].m = up(zeros, counts[i], WW_F32);
+    if (with_v) tensors[i].v = up(zeros, counts[i], WW_F32);
+  }
+}
+
+static void optimizer_back(const ww_optimizer_tensor tensors[2], float *w) {
+  down(tensors[0].param, w, N_ALL - N_LAST);
+  down(tensors[1].param, w + N_ALL - N_LAST, N_LAST);
+}
 
 static void adamw(void) {
-  enum { N = 10, M = 3 };
-  float w[N], g[N], start[N], m[N] = {0}, v[N] = {0};
-  ww_adamw_options options;
-  OK(ww_adamw_options_default(&options));
+  float w[N_ALL], g[N_ALL], start[N_ALL], m[N_ALL];
+  ww_optimizer_options options;
+  OK(ww_optimizer_options_default(WW_ADAMW, &options));
   CHECK(options.lr == 1e-3 && options.step == 1 && options.size == sizeof options && options.grad_scale == 1.0);
+  CHECK(options.weight_decay == 1e-2 && options.beta2 == 0.999 && options.control == NULL);
   options.lr = 0.125;
   options.grad_scale = 0.5;
-  fill(w, N, 7);
-  fill(g, N, 8);
+  fill(w, N_ALL, 7);
+  fill(g, N_ALL, 8);
   memcpy(start, w, sizeof w);
-  ww_adamw_tensor tensors[2] = {{.size = sizeof tensors[0], .count = N - M, .decay = 1}, {.size = sizeof tensors[0], .count = M}};
-  for (size_t i = 0, at = 0; i < 2; at += tensors[i++].count) {
-    tensors[i].param = up(w + at, tensors[i].count, WW_F32);
-    tensors[i].grad = up(g + at, tensors[i].count, WW_F32);
-    tensors[i].m = up(m + at, tensors[i].count, WW_F32);
-    tensors[i].v = up(v + at, tensors[i].count, WW_F32);
-  }
-  if (!WORKS("adamw", ww_adamw_step(stream, &options, WW_F32, tensors, 2))) return;
-  down(tensors[0].param, w, N - M);
-  down(tensors[1].param, w + N - M, M);
-  down(tensors[0].m, m, N - M);
-  for (size_t i = 0; i < N; i++) {
+  ww_optimizer_tensor tensors[2];
+  optimizer_tensors(tensors, w, g, 1);
+  if (!WORKS("optimizer", ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2))) return;
+  optimizer_back(tensors, w);
+  down(tensors[0].m, m, N_ALL - N_LAST);
+  for (size_t i = 0; i < N_ALL; i++) {
     /* The first step is that of the sign, less what eps takes. */
-    const double scaled = 0.5 * g[i], decay = i < N - M ? 0.01 * start[i] : 0.0;
+    const double scaled = 0.5 * g[i], decay = i < N_ALL - N_LAST ? 0.01 * start[i] : 0.0;
     CHECK(fabs(w[i] - (start[i] - 0.125 * (scaled / (fabs(scaled) + 1e-8) + decay))) <= 64 * U);
-    if (i < N - M) CHECK(fabs(m[i] - 0.1 * scaled) <= 4 * U);
+    if (i < N_ALL - N_LAST) CHECK(fabs(m[i] - 0.1 * scaled) <= 4 * U);
   }
   const ww_status no = WW_INVALID_ARGUMENT;
   options.step = 0;
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, tensors, 2), "`step` is 0");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "`step` is 0");
   options.step = 2;
   options.beta2 = 1.0;
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, tensors, 2), "`beta2` is 1");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "`beta2` is 1");
   options.beta2 = 0.999;
-  FAILS(no, ww_adamw_step(stream, NULL, WW_F32, tensors, 2), "`options`");
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, NULL, 2), "`tensors`");
-  tensors[1].m = tensors[0].m + 1;
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, tensors, 2), "overlaps");
+  options.rule = 3;
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "options.rule");
+  FAILS(no, ww_optimizer_options_default(3, &options), "`rule`");
+  options.rule = WW_SGD;
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "`m`");
+  options.rule = WW_ADAMW;
+  options.stochastic = 1;
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "`rounding`");
+  options.stochastic = 0;
+  FAILS(no, ww_optimizer_step(stream, NULL, WW_F32, WW_F32, tensors, 2), "`options`");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, NULL, 2), "`tensors`");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F64, tensors, 2), "`m_dtype`");
+  tensors[1].m = (float *)tensors[0].m + 1;
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "overlaps");
   tensors[1].m = NULL;
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, tensors, 2), "`m`");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "`m`");
   tensors[0].size = 4;
-  FAILS(no, ww_adamw_step(stream, &options, WW_F32, tensors, 2), "tensors.size");
+  FAILS(no, ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2), "tensors.size");
+}
+
+/* Two steps of SGD with momentum, the second by numbers on the device: gradients of norm 2 are halved. */
+static void sgd_controlled(void) {
+  float w[N_ALL], g[N_ALL], start[N_ALL];
+  double numbers[5], sum = 0.0;
+  ww_optimizer_options options;
+  OK(ww_optimizer_options_default(WW_SGD, &options));
+  CHECK(options.weight_decay == 0.0 && options.momentum == 0.0);
+  options.momentum = 0.5;
+  options.lr = 0.25;
+  fill(start, N_ALL, 7);
+  for (size_t i = 0; i < N_ALL; i++) g[i] = i < 4 ? 1.0f : 0.0f;
+  ww_optimizer_tensor tensors[2];
+  optimizer_tensors(tensors, start, g, 0);
+  double *control = room(5, WW_F64), *squares = room(1, WW_F64);
+  if (!WORKS("optimizer", ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2))) return;
+  const float *const list[2] = {tensors[0].grad, tensors[1].grad};
+  const size_t counts[2] = {N_ALL - N_LAST, N_LAST};
+  OK(ww_optimizer_begin(stream, 0.5, 2, 1.0, control));
+  OK(ww_norm_sum_of_squares_into(stream, list, counts, 2, squares));
+  OK(ww_norm_clip(stream, squares, 1.0, control));
+  options.control = control;
+  OK(ww_optimizer_step(stream, &options, WW_F32, WW_F32, tensors, 2));
+  optimizer_back(tensors, w);
+  down(control, numbers, 5);
+  down(squares, &sum, 1);
+  CHECK(sum == 4.0 && numbers[4] == 2.0 && numbers[2] == 1.0 / (2.0 + 1e-6) && numbers[3] == 0.0);
+  for (size_t i = 0; i < N_ALL; i++) CHECK(fabs(w[i] - (start[i] - 0.25 * g[i] - 0.5 * (0.5 * g[i] + numbers[2] * g[i]))) <= 16 * U);
+  FAILS(WW_INVALID_ARGUMENT, ww_norm_clip(stream, squares, -1.0, control), "`max_norm`");
+  FAILS(WW_INVALID_ARGUMENT, ww_norm_clip(stream, NULL, 1.0, control), "`squares`");
+  FAILS(WW_INVALID_ARGUMENT, ww_optimizer_begin(stream, 0.5, 0, 1.0, control), "`step` is 0");
+  FAILS(WW_INVALID_ARGUMENT, ww_norm_sum_of_squares_into(stream, list, counts, 2, NULL), "`squares`");
 }
 
 static void norm(void) {
@@ -256,6 +340,61 @@ static void elementwise(void) {
   }
 }
 
+static void dropout(void) {
+  enum { ROWS = 8, C_ALL = 512, N = ROWS * C_ALL };
+  static float x[N], branch[N], bias[C_ALL], out[N], kept[N], part[N / 2];
+  ww_dropout drop = {.size = sizeof drop, .seed = 5, .sequence = 9, .probability = 0.25f};
+  fill(x, N, 15);
+  fill(branch, N, 16);
+  fill(bias, C_ALL, 17);
+  for (size_t i = 0; i < N; i++) branch[i] += 2.0f; /* no kept element is 0 */
+  float *a = up(x, N, WW_F32), *b = up(branch, N, WW_F32), *c = up(bias, C_ALL, WW_F32), *y = room(N, WW_F32), *d = room(N, WW_F32);
+  if (!WORKS("residual", ww_residual_forward_dropout(stream, ROWS, C_ALL, &drop, WW_F32, a, b, c, y))) return;
+  OK(ww_residual_backward_dropout(stream, ROWS, C_ALL, &drop, WW_F32, b, d));
+  down(y, out, N);
+  down(d, kept, N);
+  size_t dropped = 0;
+  for (size_t i = 0; i < N; i++) {
+    dropped += kept[i] == 0.0f;
+    CHECK(kept[i] == 0.0f || fabs(kept[i] - branch[i] * 4.0 / 3.0) <= 8 * U);
+    CHECK(fabs(out[i] - (x[i] + (kept[i] == 0.0f ? 0.0 : (branch[i] + bias[i % C_ALL]) * 4.0 / 3.0))) <= 16 * U);
+  }
+  CHECK(fabs(dropped - 0.25 * N) < 6 * sqrt(N * 0.1875)); /* six standard deviations */
+  /* The second half by itself has its own mask. */
+  drop.first = N / 2;
+  OK(ww_residual_backward_dropout(stream, ROWS / 2, C_ALL, &drop, WW_F32, b + N / 2, d));
+  OK(ww_buffer_copy_to_host(stream, of(d), 0, part, N / 2));
+  CHECK(memcmp(part, kept + N / 2, sizeof part) == 0);
+  drop.probability = 1.5f;
+  FAILS(WW_INVALID_ARGUMENT, ww_residual_forward_dropout(stream, ROWS, C_ALL, &drop, WW_F32, a, b, c, y), "`dropout`");
+  FAILS(WW_INVALID_ARGUMENT, ww_residual_backward_dropout(stream, ROWS, C_ALL, NULL, WW_F32, b, d), "`dropout`");
+  drop.probability = 0.5f;
+  FAILS(WW_INVALID_ARGUMENT, ww_residual_forward_dropout(stream, ROWS, C_ALL, &drop, WW_F32, a, b, c, a), "overlaps");
+}
+
+static void transposes_and_fills(void) {
+  enum { BATCH = 2, ROWS = 5, COLUMNS = 9, N = BATCH * ROWS * COLUMNS };
+  float x[N], y[N];
+  uint16_t half[N];
+  fill(x, N, 18);
+  float *a = up(x, N, WW_F32), *b = room(N, WW_F32);
+  void *h = room(N, WW_BF16);
+  if (WORKS("transpose", ww_transpose(stream, BATCH, ROWS, COLUMNS, WW_F32, a, b))) {
+    down(b, y, N);
+    for (size_t m = 0; m < BATCH; m++)
+      for (size_t r = 0; r < ROWS; r++)
+        for (size_t c = 0; c < COLUMNS; c++) CHECK(y[(m * COLUMNS + c) * ROWS + r] == x[(m * ROWS + r) * COLUMNS + c]);
+  }
+  FAILS(WW_INVALID_ARGUMENT, ww_transpose(stream, BATCH, ROWS, COLUMNS, WW_F32, a, a), "overlaps");
+  FAILS(WW_INVALID_ARGUMENT, ww_transpose(stream, BATCH, ROWS, COLUMNS, WW_F64, a, b), "`dtype`");
+  OK(ww_fill(stream, N, -1.5, WW_F32, b));
+  OK(ww_fill(stream, N, -1.5, WW_BF16, h));
+  down(b, y, N);
+  down(h, half, N);
+  for (size_t i = 0; i < N; i++) CHECK(y[i] == -1.5f && half[i] == 0xbfc0);
+  FAILS(WW_INVALID_ARGUMENT, ww_fill(stream, N, 0.0, WW_F32, NULL), "`out`");
+}
+
 static void randoms(void) {
   enum { N = 4096 };
   static float x[N], part[8], z[N];
@@ -282,13 +421,17 @@ int main(int count, char **arguments) {
   CHECK(count > 1);
   begin(arguments);
   cross_entropy();
+  cross_entropy_options();
   outside_the_vocabulary();
   release();
   embedding();
   adamw();
+  sgd_controlled();
   norm();
   rope();
   elementwise();
+  dropout();
+  transposes_and_fills();
   randoms();
   end("ops");
   return 0;

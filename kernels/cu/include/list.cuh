@@ -12,6 +12,8 @@ struct Entry {
   // Chunks of the tensors before it.
   uint64_t first;
   uint64_t flags;
+  // The op's own.
+  uint64_t number;
 };
 
 // All of the entry's tensors begin at multiples of 16 bytes.
@@ -22,8 +24,10 @@ struct Chunk {
   const Entry* entry;
   size_t begin;
   uint32_t count;
+  // Of the entry, as stores of a kernel would have them read anew.
+  uint64_t flags, number;
 
-  __device__ bool has(uint64_t flag) const { return entry->flags & flag; }
+  __device__ bool has(uint64_t flag) const { return flags & flag; }
   template <class T> __device__ T* of(int which) const { return static_cast<T*>(entry->of[which]) + begin; }
 };
 
@@ -35,5 +39,5 @@ __device__ inline Chunk chunk_of(const Entry* list, uint32_t tensors) {
     if (low + step < tensors && list[low + step].first <= blockIdx.x) low += step;
   }
   size_t begin = (blockIdx.x - list[low].first) * CHUNK, rest = list[low].len - begin;
-  return {list + low, begin, uint32_t(rest < CHUNK ? rest : CHUNK)};
+  return {list + low, begin, uint32_t(rest < CHUNK ? rest : CHUNK), list[low].flags, list[low].number};
 }

@@ -12,7 +12,10 @@ const TOGETHER: usize = 5;
 /// Threads of a block.
 const THREADS: u32 = 256;
 /// Bytes of an entry of the table.
-const ENTRY: usize = size_of::<[u64; TOGETHER + 3]>();
+const ENTRY: usize = size_of::<[u64; TOGETHER + 4]>();
+
+/// What a table begins at a multiple of.
+const ALIGNMENT: usize = 64;
 
 /// All of an entry's tensors begin at multiples of 16 bytes.
 const PACKED: u64 = 1;
@@ -27,13 +30,14 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Adds tensors of `len` elements that go together; `aligned` says that all of them begin at multiples of 16 bytes.
+    /// Adds tensors of `len` elements that go together; `aligned` says that all of them begin at multiples of 16 bytes. The
+    /// op's kernels know what its flags and the number behind them are.
     pub(crate) fn push(
         &mut self,
         tensors: [Option<Arg>; TOGETHER],
         len: usize,
         aligned: bool,
-        flags: u64,
+        [flags, number]: [u64; 2],
     ) -> Result<(), DeviceError> {
         if len == 0 {
             return Ok(());
@@ -42,7 +46,7 @@ impl List {
             self.words.push(tensor.as_ref().map_or(0, Arg::address));
             self.arguments.extend(tensor);
         }
-        self.words.extend([len as u64, self.chunks, flags | if aligned { PACKED } else { 0 }]);
+        self.words.extend([len as u64, self.chunks, flags | if aligned { PACKED } else { 0 }, number]);
         self.chunks += len.div_ceil(CHUNK) as u64;
         Ok(())
     }
@@ -66,14 +70,23 @@ impl List {
         Ok(Extent { grid: [self.chunks as u32, 1, 1], block: [THREADS, 1, 1], shared: 0 })
     }
 
-    /// The table on the device with `more` bytes behind it: the memory, the kernels' first two arguments (the table and
-    /// how many tensors it has), and a third that is the memory behind it.
-    pub(crate) fn upload<'s>(self, stream: &'s Stream, more: usize) -> Result<(Workspace<'s>, [Arg; 3]), DeviceError> {
-        let (bytes, tensors) = (self.words.len() * size_of::<u64>(), self.len());
-        let workspace = stream.workspace(bytes + more)?;
-        workspace.write(stream, bytemuck::cast_slice(&self.words))?;
-        let table = Arg::try_from(workspace.as_view())?.keeping(self.arguments);
-        let behind = Arg::try_from(workspace.as_view().slice(bytes..)?)?;
-        Ok((workspace, [table, tensors.into(), behind]))
+    /// `front`, the table and `more` bytes on the device: the memory, and the kernels' arguments, which are the place of
+    /// `front`, the table, how many tensors it has, and what lies behind it.
+    pub(crate) fn upload<'s>(
+        self,
+        stream: &'s Stream,
+        front: &[u8],
+        more: usize,
+    ) -> Result<(Workspace<'s>, [Arg; 4]), DeviceError> {
+        let (begin, tensors) = (front.len().next_multiple_of(ALIGNMENT), self.len());
+        let mut bytes = vec![0; begin];
+        bytes[..front.len()].copy_from_slice(front);
+        bytes.extend_from_slice(bytemuck::cast_slice(&self.words));
+        let workspace = stream.workspace(bytes.len() + more)?;
+        workspace.write(stream, &bytes)?;
+        let at = |begin: usize| Arg::try_from(workspace.as_view().slice(begin..)?);
+        let (table, behind) = (at(begin)?.keeping(self.arguments), at(bytes.len())?);
+        let front = at(0)?;
+        Ok((workspace, [front, table, tensors.into(), behind]))
     }
 }

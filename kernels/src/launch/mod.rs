@@ -41,9 +41,11 @@ macro_rules! programs {
 }
 
 programs! {
-    ADAMW: "adamw",
+    OPTIMIZER: "optimizer",
     NORM: "norm",
     ROPE: "rope",
+    TRANSPOSE: "transpose",
+    PHILOX: "philox",
     MATMUL: "matmul",
     CAST: "cast",
     CROSS_ENTROPY: "cross_entropy",
@@ -80,6 +82,9 @@ impl Extent {
         const THREADS: u32 = 256;
         Self { grid: [(count as u32).div_ceil(THREADS), 1, 1], block: [THREADS, 1, 1], shared: 0 }
     }
+
+    /// One thread.
+    pub(crate) const ONE: Extent = Extent { grid: [1, 1, 1], block: [1, 1, 1], shared: 0 };
 }
 
 impl Program {

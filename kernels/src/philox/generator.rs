@@ -19,6 +19,11 @@ impl Philox4x32 {
         Self { key: halves(seed), stream: halves(stream) }
     }
 
+    /// Its seed and stream.
+    pub(super) const fn numbers(self) -> [u64; 2] {
+        [whole(self.key), whole(self.stream)]
+    }
+
     /// The cipher: four random words for a 128-bit counter under a 64-bit key, low words first.
     #[inline(always)]
     pub const fn cipher(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
@@ -90,4 +95,9 @@ fn fraction(low: u32, high: u32) -> f64 {
 #[inline(always)]
 const fn halves(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
+}
+
+/// The other way.
+const fn whole([low, high]: [u32; 2]) -> u64 {
+    (high as u64) << 32 | low as u64
 }

@@ -1,10 +1,14 @@
 //! Random numbers as a pure function of (seed, stream, index): Philox 4x32-10.
 //!
 //! Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A number
-//! depends on nothing else, so any split of a tensor over threads, ranks or devices gets the same ones.
+//! depends on nothing else, so any split of a tensor over threads, ranks or devices gets the same ones: uniform numbers have
+//! the same bits on every device; of normal ones the logarithm, sine and cosine are the platform's, so that a GPU's f64 may
+//! differ in its last bits from the CPU's, and the number after its rounding to `T` where that lies so close to a tie.
+//! On a GPU 16 bytes are written at a time where `first` is a multiple of what they hold.
 
 mod cpu;
 mod generator;
+mod gpu;
 
 pub use generator::Philox4x32;
 
@@ -17,7 +21,7 @@ use crate::{KernelError, check};
 /// `high` itself can occur by rounding.
 ///
 /// # Errors
-/// `low` or `high` not finite; a view of another device.
+/// `low` or `high` not finite; a view of another device; f64 on a GPU.
 pub fn uniform<T: Float>(
     stream: &Stream,
     generator: Philox4x32,
@@ -29,8 +33,14 @@ pub fn uniform<T: Float>(
     check::finite(OP, "low", low)?;
     check::finite(OP, "high", high)?;
     let len = out.len();
-    let out = check::view_mut(stream, OP, "out", out, &[len])?;
-    cpu::uniform(stream.device().cpu_pool()?, generator, first, (low, high), out);
+    let out = check::region_mut(stream, OP, "out", out, &[len])?;
+    match stream.device().cpu_pool() {
+        Ok(pool) => cpu::uniform(pool, generator, first, (low, high), out.host()?),
+        Err(_) => {
+            let kernel = (OP, "philox_uniform_");
+            gpu::fill(kernel, stream, generator, first, [low.into(), (high - low).into()], out)?;
+        }
+    }
     Ok(())
 }
 
@@ -38,7 +48,7 @@ pub fn uniform<T: Float>(
 /// tensor is split, the global index of the part's first element): `mean + std * z` in f64, rounded once.
 ///
 /// # Errors
-/// `mean` or `std` not finite; a view of another device.
+/// `mean` or `std` not finite; a view of another device; f64 on a GPU.
 pub fn normal<T: Float>(
     stream: &Stream,
     generator: Philox4x32,
@@ -50,7 +60,11 @@ pub fn normal<T: Float>(
     check::finite(OP, "mean", mean)?;
     check::finite(OP, "std", std)?;
     let len = out.len();
-    let out = check::view_mut(stream, OP, "out", out, &[len])?;
-    cpu::normal(stream.device().cpu_pool()?, generator, first, (f64::from(mean), f64::from(std)), out);
+    let out = check::region_mut(stream, OP, "out", out, &[len])?;
+    let (mean, std) = (f64::from(mean), f64::from(std));
+    match stream.device().cpu_pool() {
+        Ok(pool) => cpu::normal(pool, generator, first, (mean, std), out.host()?),
+        Err(_) => gpu::fill((OP, "philox_normal_"), stream, generator, first, [mean.into(), std.into()], out)?,
+    }
     Ok(())
 }

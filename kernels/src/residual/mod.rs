@@ -2,10 +2,18 @@
 //!
 //! Storage `T`; the sum is taken in f32, x + bias first, and rounded once. (A product that one rank has whole adds both in
 //! its own epilogue.) The gradients are dout for x and the branch, and its sum over the rows for the bias.
+//!
+//! With dropout `out = x + kept (branch + bias) / (1 - p)`, where `kept` is 0 or 1 for each element: the sum in the
+//! parentheses in f32, then one fused multiplication and addition, rounded once. What is dropped is not read into a sum.
+//! The gradients are dout for x, [`backward_dropout`]'s for the branch, and that one's sum over the rows for the bias
+//! ([`matmul::backward_bias`](crate::matmul::backward_bias)).
 
 mod cpu;
+mod dropout;
 mod gpu;
 pub mod reference;
+
+pub use dropout::{Dropout, backward_dropout, forward_dropout};
 
 use warpweft_device::{CpuPool, Float, Stream, View, ViewMut};
 

@@ -28,12 +28,19 @@ pub(crate) fn wide_sectors(profiles: &[Profile]) -> u64 {
 /// test says how many, exactly; they count once more in the least.
 #[track_caller]
 pub(crate) fn assert_bound_by_memory(what: &str, profiles: &[Profile], again: usize) {
+    assert_bound_by_memory_but(what, profiles, again, 5);
+}
+
+/// The same where up to `narrow` % of the sectors may be touched by narrower accesses: arrays of two types side by side, whose
+/// neighbours a thread has alike.
+#[track_caller]
+pub(crate) fn assert_bound_by_memory_but(what: &str, profiles: &[Profile], again: usize, narrow: u64) {
     assert!(!profiles.is_empty(), "{what}: no kernel");
     let sum = |of: fn(&Profile) -> u64| profiles.iter().map(of).sum::<u64>();
     let (moved, least) = (sum(|p| p.read_bytes + p.written_bytes), sum(|p| p.least_bytes) + again as u64);
     let (wide, all) = (wide_sectors(profiles), sectors(profiles, |_| true));
     let conflicts = sum(|p| p.wavefronts.1);
     assert!(moved * 100 <= least * 105, "{what}: {moved} bytes moved, the least is {least}");
-    assert!(wide * 20 >= all * 19, "{what}: {wide} of {all} sectors are touched 16 bytes a thread");
+    assert!(wide * 100 >= all * (100 - narrow), "{what}: {wide} of {all} sectors are touched 16 bytes a thread");
     assert_eq!(conflicts, 0, "{what}: bank conflicts");
 }

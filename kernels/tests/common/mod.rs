@@ -5,7 +5,9 @@
 pub(crate) mod attention;
 pub(crate) mod counters;
 pub(crate) mod dispatched;
+pub(crate) mod far;
 pub(crate) mod mutants;
+pub(crate) mod optimizer;
 pub(crate) mod padded;
 pub(crate) mod products;
 pub(crate) mod routing;

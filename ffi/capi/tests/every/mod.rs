@@ -92,7 +92,7 @@ fn wrong(function: &Function, of: &Parameter, call: &str) -> String {
     let more: Vec<(String, String)> = match of.ty.as_str() {
         _ if of.is_pointer() => return pointers(function, of, call),
         "ww_dtype" if function.kernel => code(&["WW_F64", "99", "-1"]),
-        "ww_dtype" | "ww_write" | "ww_activation" | "ww_score" | "ww_op" => code(&["99", "-1"]),
+        "ww_dtype" | "ww_write" | "ww_activation" | "ww_rule" | "ww_score" | "ww_op" => code(&["99", "-1"]),
         // No array of that length fits into memory; which of the sizes or arrays is named is the call's to say.
         "size_t" if function.kernel && !unlimited(name, argument) => {
             vec![("SIZE_MAX".to_owned(), format!("refused(\"{name}\", NULL, \"SIZE_MAX as {argument}\", {call})"))]

@@ -20,13 +20,14 @@ pub(crate) fn is_array(function: &Function, of: &Parameter) -> bool {
 /// The struct of settings that a type points to, which says its size.
 pub(crate) fn settings(ty: &str) -> Option<&str> {
     let name = ty.strip_prefix("const ")?.strip_suffix('*')?.trim();
-    ["_options", "_epilogue", "_through", "_tensor"].iter().any(|end| name.ends_with(end)).then_some(name)
+    ["_options", "_epilogue", "_through", "_tensor", "_dropout"].iter().any(|end| name.ends_with(end)).then_some(name)
 }
 
 /// Sizes that go together, by the argument's name: all else is 8.
 fn size(function: &str, argument: &str) -> &'static str {
     match (function, argument) {
-        ("ww_adamw_step" | "ww_norm_sum_of_squares" | "ww_norm_scale", "count") => "1",
+        ("ww_optimizer_step" | "ww_norm_scale", "count") => "1",
+        ("ww_norm_sum_of_squares" | "ww_norm_sum_of_squares_into", "count") => "1",
         (_, "first" | "root" | "peer" | "to" | "from" | "rank") => "0",
         (_, "ranks" | "world" | "sequences") => "1",
         (_, "experts") => "4",
@@ -51,7 +52,8 @@ pub(crate) fn initializer(function: &Function, of: &Parameter) -> String {
         ("int32_t", "ndim") => "1",
         // With none there is nothing whose argument could be kept.
         ("ww_activation", _) => "WW_GELU_TANH",
-        ("ww_write" | "ww_score" | "ww_op" | "int32_t" | "int64_t" | "uint64_t", _) => "0",
+        ("uint64_t", "step") => "1",
+        ("ww_write" | "ww_rule" | "ww_score" | "ww_op" | "int32_t" | "int64_t" | "uint64_t", _) => "0",
         ("char *", "name") => "\"cpu:1\"",
         ("char *", _) => "\"x\"",
         ("ww_device *", _) => "device",
@@ -83,7 +85,7 @@ pub(crate) fn works(function: &str) -> bool {
 /// Whether the header lets null stand for something.
 pub(crate) fn null_is_allowed(function: &str, argument: &str) -> bool {
     let by_name = match argument {
-        "options" => !matches!(function, "ww_adamw_step" | "ww_adamw_options_default"),
+        "options" => !matches!(function, "ww_optimizer_step" | "ww_optimizer_options_default"),
         "epilogue" | "through" | "seen" | "counted" | "margin" | "margin_row" | "dropped" | "positions" => true,
         "position_table" | "dpositions" | "reason" | "cuda_stream" => true,
         "loss" => function != "ww_moe_balance_loss",
@@ -92,6 +94,7 @@ pub(crate) fn null_is_allowed(function: &str, argument: &str) -> bool {
     let freed = (function.ends_with("_destroy") || function.ends_with("_close")) && function.starts_with("ww_");
     let of_one = [
         ("ww_residual_forward", "bias"),
+        ("ww_residual_forward_dropout", "bias"),
         ("ww_moe_router_forward", "bias"),
         ("ww_moe_router_backward", "dscores"),
         ("ww_moe_sort", "keep"),

@@ -4,6 +4,7 @@ mod attention;
 mod cast;
 mod cross_entropy;
 mod embedding;
+mod fills;
 mod flat;
 mod matmul;
 mod moe;
@@ -19,6 +20,7 @@ pub(crate) fn cases(size: Size, op: Option<&str>) -> Vec<Case> {
         cast::cases,
         cross_entropy::cases,
         embedding::cases,
+        fills::cases,
         flat::cases,
         matmul::cases,
         moe::cases,
