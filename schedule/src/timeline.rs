@@ -60,6 +60,7 @@ struct Links {
 }
 
 /// When each operation has ended, by operation.
+#[derive(Clone)]
 pub(crate) struct Ends {
     at: Vec<f64>,
     micro_batches: usize,

@@ -109,19 +109,17 @@ fn zb_v_has_no_bubble_with_the_memory_of_1f1b() {
     }
 }
 
-/// Twice the memory of 1F1B. In the second row the search comes to 0.0045 where 0.0026 is published (docs/schedules.md says what
-/// differs in how memory is counted).
+/// Within twice the memory of 1F1B, which is what ZB-2p takes.
 #[test]
-fn the_search_is_at_least_as_good_as_zb_2p_in_four_of_five_rows() {
+fn the_search_is_at_least_as_good_as_zb_2p() {
     let mut wrong = Vec::new();
     for (p, m, times, [.., published]) in PUBLISHED {
         let schedule = make(Name::Auto, p, m, costs(times));
         let rate = schedule.proof().bubble_rate;
         let held = schedule.peak_activations().into_iter().max().unwrap_or(0);
         assert!(held <= 2 * p * schedule.placement().chunks_per_stage(), "p {p} m {m}: {held}");
-        let wanted = if m == 64 { 0.0050 } else { published };
-        if digits(rate) > digits(wanted) {
-            wrong.push(format!("p {p} m {m}: {rate:.6}, wanted {wanted}, published {published}"));
+        if digits(rate) > digits(published) {
+            wrong.push(format!("p {p} m {m}: {rate:.6}, published {published}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,9 +1,9 @@
 //! The orders of computation, one file a family. Messages come later, by one rule for all.
 
+mod base;
 mod dualpipe;
 mod fused;
 mod interleaved;
-mod levers;
 mod search;
 mod split;
 mod vee;

@@ -2,16 +2,26 @@
 //! rank set by trying; the best of them by cost. Every number of tries is fixed, and so are the random ones, so that the same
 //! question has the same answer on all ranks and machines.
 
-use super::levers::{Base, FILLS, Levers};
-use super::weave::{Rules, weave};
+use super::base::{Base, Turn, nth};
+use super::weave::{LEAST, Plan, Woven, weave};
 use super::{Orders, make};
 use crate::timeline::simulate;
-use crate::{Costs, Kind, Name, Operation, Placement, ScheduleError, Timeline};
+use crate::{Costs, Kind, Name, Operation, Placement, ScheduleError};
 
 /// How many operations a search runs in thought: some seconds.
-const EFFORT: usize = 6_000_000;
+const EFFORT: usize = 125_000_000;
+/// The most orders that a search tries.
+const TRIES: usize = 40_000;
+/// Too few to be worth trying.
+const FEW: usize = 500;
 /// A rate of bubbles that is not worth a search.
 const SMALL: f64 = 1e-5;
+/// How far from a gap a turn is moved.
+const NEAR: usize = 8;
+/// Shares of a W: from which size on a rank fills its gaps.
+const FILLS: [f64; 7] = [LEAST, 0.2, 0.33, 0.4, 0.5, 0.75, 1.0];
+/// How many short searches there are.
+const STARTS: usize = 4;
 
 /// The best orders for these costs, within so many micro-batches of one stage (twice those of 1F1B if nothing is said).
 pub(super) fn auto(
@@ -43,15 +53,15 @@ pub(super) fn auto(
         }
     }
     if limit > 0 {
-        // The coarse search says which placement is worth the fine one.
+        // The start says which placement is worth the search.
         let one = v.is_none_or(|v| v == 1).then(|| Base::round(p, m, limit));
         let two = v.is_none_or(|v| v == 2).then(|| Base::vee(p, m, 2 * limit));
-        let coarse = [one, two].into_iter().flatten().filter_map(|base| {
+        let starts = [one, two].into_iter().flatten().filter_map(|base| {
             let search = Search::new(base, costs);
-            search.grid().map(|found| (search, found))
+            search.start().map(|start| (search, start))
         });
-        if let Some((search, found)) = coarse.min_by(|a, b| a.1.1.1.total_cmp(&b.1.1.1)) {
-            Found::keep(&mut best, search.run(found));
+        if let Some((search, start)) = starts.min_by(|a, b| a.1.timeline.cost().total_cmp(&b.1.timeline.cost())) {
+            Found::keep(&mut best, search.run(start));
         }
     }
     best.map(|found| (found.placement, found.orders, found.title)).ok_or_else(|| {
@@ -102,170 +112,134 @@ fn most_held(orders: &[Vec<Operation>]) -> usize {
     orders.iter().map(held).max().unwrap_or(0)
 }
 
-/// How good orders are: all ranks' idle times, in which the longest counts by far the most, and the cost.
-type Score = (f64, f64);
-
-/// What is tried: the order of F and B, and when gaps are filled.
-#[derive(Clone)]
-struct Try {
-    base: Orders,
-    fills: Vec<usize>,
-}
-
 struct Search<'a> {
     base: Base,
     costs: &'a Costs,
     work: f64,
-    tries: usize,
     random: Random,
 }
 
 impl<'a> Search<'a> {
     fn new(base: Base, costs: &'a Costs) -> Self {
         let work = base.micro_batches as f64 * costs.compute();
-        let operations = 3 * base.placement.chunks() * base.micro_batches;
-        let tries = EFFORT / operations;
-        Self { base, costs, work, tries, random: Random(0x9E37_79B9_7F4A_7C15) }
+        Self { base, costs, work, random: Random(0x9E37_79B9_7F4A_7C15) }
     }
 
-    /// Refines what the grid has found.
-    fn run(mut self, (mut levers, mut score): (Vec<Levers>, Score)) -> Option<Found> {
-        self.tune(&mut levers, &mut score);
-        let fills = levers.iter().map(|levers| levers.fill).collect();
-        let best = self.mend(Try { base: self.base.pulled(&levers), fills })?;
-        let (timeline, _) = self.score(&best)?;
-        let order = |rank| timeline.rank(rank).iter().map(|span| span.operation).collect();
-        let orders = (0..timeline.ranks()).map(order).collect();
-        let chunks = self.base.placement.chunks_per_rank();
-        let title = if chunks == 1 { "auto: one chunk a rank" } else { "auto: two chunks a rank in a V" }.to_owned();
-        Found::new(self.base.placement, self.base.micro_batches, self.costs, orders, title)
+    fn weave(&self, plan: Plan, worst: f64, like: Option<&Woven>) -> Option<Woven> {
+        weave(&self.base, self.costs, plan, worst, like)
     }
 
-    fn score(&self, attempt: &Try) -> Option<(Timeline, Score)> {
-        let Base { placement, micro_batches, limit, .. } = self.base;
-        let rules: Vec<Rules> = attempt.fills.iter().map(|&fill| Rules { limit, fill: FILLS[fill] }).collect();
-        let timeline = weave(&placement, micro_batches, self.costs, &attempt.base, &rules)?;
-        let idle = |rank| ((timeline.span(rank) - self.work) / self.costs.compute()).max(0.0).powi(6);
-        let score = ((0..timeline.ranks()).map(idle).sum(), timeline.cost());
-        Some((timeline, score))
+    /// The best of the orders to start from: waits at the start filled, rounded this way and that.
+    fn start(&self) -> Option<Woven> {
+        let (p, m) = (self.base.placement.ranks(), self.base.micro_batches);
+        let tail = 2 * self.base.placement.chunks_per_rank() * m.saturating_sub(2 * p).max(m / 2);
+        let mut best: Option<Woven> = None;
+        let mut attempt = |turns, fill| {
+            let worst = best.as_ref().map_or(f64::INFINITY, |best: &Woven| best.badness);
+            let plan = Plan { turns, fills: vec![fill; p], tails: vec![tail; p] };
+            let new = self.weave(plan, worst, None);
+            let better = new.is_some();
+            best = new.or(best.take());
+            better
+        };
+        let mut more = [0.0; 2];
+        for (one, other) in (0..5).flat_map(|one| (0..5).map(move |other| (one, other))) {
+            let rounding = [one, other].map(|more| f64::from(more) / 4.0);
+            if attempt(self.base.filled(self.costs, rounding), LEAST) {
+                more = rounding;
+            }
+        }
+        let turns = self.base.filled(self.costs, more);
+        for fill in FILLS {
+            for (late, early) in (0..3).flat_map(|late| (0..4).map(move |early| (late, early))) {
+                attempt(self.base.hurried(turns.clone(), [late, early]), fill);
+            }
+        }
+        best
     }
 
-    fn score_of(&self, levers: &[Levers]) -> Option<Score> {
-        let fills = levers.iter().map(|levers| levers.fill).collect();
-        self.score(&Try { base: self.base.pulled(levers), fills }).map(|(_, score)| score)
+    /// The best of some short searches, searched on.
+    fn run(mut self, start: Woven) -> Option<Found> {
+        let tries = EFFORT / self.base.operations();
+        let tries = if tries < FEW { 0 } else { tries.min(TRIES) };
+        let first = (0..STARTS).map(|_| self.improve(start.clone(), tries / 2 / STARTS));
+        let first = first.min_by(|one, other| one.timeline.cost().total_cmp(&other.timeline.cost()))?;
+        let best = self.improve(first, tries / 2);
+        let order = |rank| best.timeline.rank(rank).iter().map(|span| span.operation).collect();
+        let orders = (0..best.timeline.ranks()).map(order).collect();
+        let Base { placement, micro_batches, .. } = self.base;
+        let title =
+            if placement.chunks_per_rank() == 1 { "auto: one chunk a rank" } else { "auto: two chunks a rank in a V" };
+        Found::new(placement, micro_batches, self.costs, orders, title.to_owned())
     }
 
-    fn is_good(&self, (_, cost): Score) -> bool {
-        cost - self.work <= SMALL * cost
-    }
-
-    /// Levers as the waits at both ends suggest them, rounded this way and that.
-    fn grid(&self) -> Option<(Vec<Levers>, Score)> {
-        let mut best: Option<(Vec<Levers>, Score)> = None;
-        for fill in [0, 3] {
-            for rounding in 0..25 {
-                for behind in [false, true] {
-                    let (near, all) = ((rounding % 5) as f64 / 4.0, (rounding / 5) as f64 / 4.0);
-                    let levers: Vec<Levers> = (0..self.base.placement.ranks())
-                        .map(|rank| self.suggested(rank, [near, all], behind, fill))
-                        .collect();
-                    let Some(score) = self.score_of(&levers) else { continue };
-                    if best.as_ref().is_none_or(|(_, best)| score < *best) {
-                        best = Some((levers, score));
-                    }
+    /// Turns moved at random, as long as it does not get worse; the cheapest on the way.
+    fn improve(&mut self, start: Woven, tries: usize) -> Woven {
+        if tries == 0 {
+            return start;
+        }
+        let (mut now, mut best) = (start.clone().marked(&self.base, self.costs, None), start);
+        for _ in 0..tries {
+            if best.timeline.cost() - self.work <= SMALL * self.work {
+                break;
+            }
+            let Some(moved) = self.moved(&now) else { continue };
+            if let Some(new) = self.weave(moved, now.badness, Some(&now)) {
+                now = new.marked(&self.base, self.costs, Some(now));
+                if now.timeline.cost() < best.timeline.cost() {
+                    best = now.clone();
                 }
             }
         }
         best
     }
 
-    /// As many operations of a chunk as fit the wait that communication (and with one chunk a rank, other stages) makes.
-    fn suggested(&self, rank: usize, rounding: [f64; 2], behind: bool, fill: usize) -> Levers {
-        let placement = &self.base.placement;
-        let stages = placement.ranks() - 1;
-        let after = (stages - rank) as f64;
-        let Costs { forward, backward, comm, .. } = *self.costs;
-        if placement.chunks_per_rank() == 1 {
-            let wait = after * (backward + 2.0 * comm) / forward;
-            let room = self.base.limit.saturating_sub((stages - rank).min(self.base.limit - 1) + 1);
-            return Levers { ahead: [((wait + rounding[0]) as usize).min(room), 0], behind: [0; 2], fill };
+    /// A turn moved to where another stands, one of the two near a gap of some rank; on one rank or on several, since what holds
+    /// up a micro-batch on one holds it up on all. Sometimes another choice of the gaps that are filled.
+    fn moved(&mut self, from: &Woven) -> Option<Plan> {
+        let ranks = from.timeline.ranks();
+        let rank = self.random.below(ranks);
+        let mut plan = from.plan.clone();
+        if self.random.below(8) == 0 {
+            match self.random.below(2) {
+                0 => plan.tails[rank] = self.near_gap(from, rank)?,
+                _ => plan.fills[rank] = FILLS[self.random.below(FILLS.len())],
+            }
+            return Some(plan);
         }
-        let fits = |length: f64| {
-            let count = |ranks: f64, more: f64| (ranks * 2.0 * comm / (length / 2.0) + more) as usize;
-            let first = count(after, rounding[0]).min(self.base.micro_batches);
-            [first, count(stages as f64, rounding[1]).min(self.base.micro_batches).saturating_sub(first)]
-        };
-        Levers { ahead: fits(forward), behind: if behind { fits(backward) } else { [0; 2] }, fill }
+        let at = self.near_gap(from, rank)?;
+        let last = plan.turns[rank].len() - 1;
+        let to = if self.random.below(4) == 0 { self.random.below(last + 1) } else { self.random.near(at, last) };
+        let (at, to) = if self.random.below(2) == 0 { (at, to) } else { (to, at) };
+        let (moved, mark) = (which(&plan.turns[rank], at), which(&plan.turns[rank], to));
+        let other = if self.random.below(4) == 0 { rank } else { self.random.below(ranks) };
+        for turns in &mut plan.turns[rank.min(other)..=rank.max(other)] {
+            let (Some(at), Some(to)) = (nth(turns, moved.0, moved.1), nth(turns, mark.0, mark.1)) else { continue };
+            let turn = turns.remove(at);
+            turns.insert(to, turn);
+        }
+        (plan.turns != from.plan.turns).then_some(plan)
     }
 
-    /// Levers moved at random, as long as it does not get worse.
-    fn tune(&mut self, levers: &mut Vec<Levers>, score: &mut Score) {
-        for _ in 0..(self.tries / 3).min(4000) {
-            if self.is_good(*score) {
-                return;
-            }
-            let mut moved = levers.clone();
-            for _ in 0..=self.random.below(3) {
-                let rank = self.random.below(moved.len());
-                let step = |count: usize, random: &mut Random| (count + random.below(3)).saturating_sub(1);
-                let lever = &mut moved[rank];
-                match self.random.below(5) {
-                    0 => lever.fill = self.random.below(FILLS.len()),
-                    1 | 2 => {
-                        let which = self.random.below(2);
-                        lever.ahead[which] = step(lever.ahead[which], &mut self.random);
-                    }
-                    _ => {
-                        let which = self.random.below(2);
-                        lever.behind[which] = step(lever.behind[which], &mut self.random);
-                    }
-                }
-            }
-            if let Some(new) = self.score_of(&moved).filter(|new| new <= score) {
-                (*levers, *score) = (moved, new);
-            }
-        }
-    }
-
-    /// Operations near a gap moved at random, as long as it does not get worse.
-    fn mend(&mut self, mut best: Try) -> Option<Try> {
-        let (mut timeline, mut score) = self.score(&best)?;
-        for _ in 0..(self.tries / 2).min(20_000) {
-            if self.is_good(score) {
-                break;
-            }
-            let Some(moved) = self.moved(&best, &timeline) else { continue };
-            if let Some((new_timeline, new)) = self.score(&moved).filter(|(_, new)| *new <= score) {
-                (best, timeline, score) = (moved, new_timeline, new);
-            }
-        }
-        Some(best)
-    }
-
-    fn moved(&mut self, from: &Try, timeline: &Timeline) -> Option<Try> {
+    /// A turn of a rank at about the time of a gap, of the rank that idles most or any other.
+    fn near_gap(&mut self, woven: &Woven, rank: usize) -> Option<usize> {
+        let timeline = &woven.timeline;
         let ranks = timeline.ranks();
         let worst = (0..ranks).max_by(|&a, &b| timeline.span(a).total_cmp(&timeline.span(b)))?;
-        let rank = if self.random.below(2) == 0 { worst } else { self.random.below(ranks) };
-        let gap = |spans: &&[crate::Span]| spans[1].start > spans[0].end && spans[1].operation.kind != Kind::W;
-        let gaps: Vec<Operation> = timeline.rank(rank).windows(2).filter(gap).map(|spans| spans[1].operation).collect();
-        let late = *gaps.get(self.random.below(gaps.len().max(1)))?;
-        let at = from.base[rank].iter().position(|operation| *operation == late)?;
-        let mut moved = from.clone();
-        let order = &mut moved.base[rank];
-        let far = 1 + self.random.below(6);
-        match self.random.below(4) {
-            0 => moved.fills[rank] = self.random.below(FILLS.len()),
-            1 | 2 if at + far < order.len() => {
-                let operation = order.remove(at + far);
-                order.insert(at, operation);
-            }
-            _ => {
-                let operation = order.remove(at.saturating_sub(far));
-                order.insert(at, operation);
-            }
-        }
-        Some(moved)
+        let idle = if self.random.below(2) == 0 { worst } else { self.random.below(ranks) };
+        let least = LEAST * self.costs.of(Kind::W, &self.base.placement);
+        let gaps = timeline.rank(idle).windows(2).filter(|spans| spans[1].start - spans[0].end > least);
+        let gaps: Vec<f64> = gaps.map(|spans| spans[1].start).collect();
+        let time = *gaps.get(self.random.below(gaps.len()))?;
+        let before = timeline.rank(rank).iter().take_while(|span| span.start < time);
+        let turn = before.filter(|span| span.operation.kind != Kind::W).count();
+        Some(self.random.near(turn, woven.plan.turns[rank].len() - 1))
     }
+}
+
+/// The turn that stands there, and how many like it stand before.
+fn which(turns: &[Turn], at: usize) -> (Turn, usize) {
+    (turns[at], turns[..at].iter().filter(|turn| **turn == turns[at]).count())
 }
 
 /// Xorshift (Marsaglia 2003): the same numbers everywhere.
@@ -277,5 +251,10 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 % bound.max(1) as u64) as usize
+    }
+
+    /// A place near another, at most `last`.
+    fn near(&mut self, place: usize, last: usize) -> usize {
+        (place + self.below(2 * NEAR + 1)).saturating_sub(NEAR).min(last)
     }
 }
