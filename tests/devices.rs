@@ -118,8 +118,10 @@ fn bf16_trains_there_too() {
 #[test]
 fn the_same_path_leads_through_the_driver() {
     let folder = stand_in();
-    let expected = train("--ranks 1 --device software", None);
-    assert_eq!(train("--ranks 1 --device cuda", Some(folder.path())), expected);
+    for model in ["", MIXTURES[1]] {
+        let expected = train(&format!("{model} --ranks 1 --device software"), None);
+        assert_eq!(train(&format!("{model} --ranks 1 --device cuda"), Some(folder.path())), expected);
+    }
 }
 
 #[test]
@@ -194,6 +196,10 @@ fn every_layout_trains_on_a_device() {
     for model in ["--model gpt2", "--model llama --kv-heads 1"] {
         let layouts_of_documents = ["--ranks 1", "--ranks 2 --cp 2 --cp-method ulysses", "--ranks 2 --tp 2 --sp"];
         layouts(&format!("{model} {DOCUMENTS}"), &layouts_of_documents);
+    }
+    for model in MIXTURES {
+        let stages = "--ranks 4 --pp 2 --dp 2 --ep 2 --micro-batch 1 --schedule zb-h1 --recompute full";
+        layouts(model, &[stages, "--ranks 2 --zero 3 --micro-batch 1", "--ranks 4 --cp 4 --ep 4"]);
     }
 }
 

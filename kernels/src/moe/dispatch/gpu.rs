@@ -94,7 +94,7 @@ pub(super) fn sort(
 
 /// Sizes against what kernels hold.
 fn check(op: &'static str, of: Rows) -> Result<(), KernelError> {
-    fits(op, "top_k", of.top_k, MOST_TOP_K)?;
+    fits(op, "top_k", of.top_k, i32::MAX as usize)?;
     fits(op, "rows", of.rows, i32::MAX as usize)?;
     fits(op, "len", of.len, i32::MAX as usize)
 }
@@ -145,6 +145,7 @@ pub(super) fn combine<T: Float>(
         return Ok(());
     }
     check(op, of)?;
+    fits(op, "top_k", top_k, MOST_TOP_K)?;
     let aligned = x.is_aligned(16) && y.as_view().is_aligned(16);
     let launch = RowLaunch::new::<T>(op, [rows, channels], 0, aligned)?;
     let kept = launch.extent.block[1] * (top_k * size_of::<[u32; 2]>()) as u32;
