@@ -8,8 +8,8 @@ use super::{Orders, make};
 use crate::timeline::simulate;
 use crate::{Costs, Kind, Name, Operation, Placement, ScheduleError};
 
-/// How many operations a search runs in thought: some seconds.
-const EFFORT: usize = 125_000_000;
+/// How many looks at ranks a search takes: a few seconds.
+const EFFORT: usize = 3_000_000_000;
 /// The most orders that a search tries.
 const TRIES: usize = 40_000;
 /// Too few to be worth trying.
@@ -160,7 +160,8 @@ impl<'a> Search<'a> {
 
     /// The best of some short searches, searched on.
     fn run(mut self, start: Woven) -> Option<Found> {
-        let tries = EFFORT / self.base.operations();
+        // Each operation looks at all ranks for the one that comes next.
+        let tries = EFFORT / (self.base.operations() * (8 + self.base.placement.ranks()));
         let tries = if tries < FEW { 0 } else { tries.min(TRIES) };
         let first = (0..STARTS).map(|_| self.improve(start.clone(), tries / 2 / STARTS));
         let first = first.min_by(|one, other| one.timeline.cost().total_cmp(&other.timeline.cost()))?;
