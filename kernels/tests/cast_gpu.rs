@@ -4,11 +4,11 @@
 mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
-use common::mutants::try_mutants;
+use common::trial::{Trial, Verdict};
 use common::ways::Ways;
 use common::{On, normal};
 use warpweft_device::{Float, bf16, f16};
-use warpweft_kernels::{cast, programs};
+use warpweft_kernels::cast;
 
 fn convert<A: Float, B: Float>(on: &On, before: usize, from: &[A]) -> Vec<u64> {
     let (from, mut to) = (on.padded(before, from), on.padded_garbage::<B>(before, from.len()));
@@ -62,11 +62,17 @@ fn every_byte_is_moved_once() {
     assert_bound_by_memory("cast", &counted, 0);
 }
 
+fn mutants<A: Float, B: Float>() -> Verdict {
+    let sizes = [(2053, 0), (1024, 0), (1500, 3), (2048, 3), (4096, 0), (4104, 0)];
+    Trial::of("cast", &format!("cast_{}_{}", A::DTYPE, B::DTYPE), usize::MAX).verdict(|on, judge| {
+        sizes.iter().for_each(|(len, before)| judge.see(&convert::<A, B>(on, *before, &numbers::<A>(*len))));
+    })
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "cast").unwrap();
-    let sizes = [(2053, 0), (1024, 0), (1500, 3), (2048, 3)];
-    let run = |on: &On| sizes.map(|(len, before)| convert::<f32, bf16>(on, before, &numbers::<f32>(len)));
-    let right = run(&On::threads(1));
-    try_mutants(program, "cast_f32_bf16", 1, |on| run(on) == right).assert_killed();
+    let from_f32 = mutants::<f32, f32>().and(mutants::<f32, bf16>()).and(mutants::<f32, f16>());
+    let from_bf16 = mutants::<bf16, f32>().and(mutants::<bf16, bf16>()).and(mutants::<bf16, f16>());
+    let from_f16 = mutants::<f16, f32>().and(mutants::<f16, bf16>()).and(mutants::<f16, f16>());
+    from_f32.and(from_bf16).and(from_f16).assert_killed();
 }

@@ -4,12 +4,11 @@
 mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
-use common::mutants::try_mutants;
+use common::trial::{Judge, Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, U, assert_gradient, assert_within, f64s, finite_differences, normal, row_error, tokens};
 use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::cross_entropy::{self, Options, PARTS, Shape, Shard, Sum, reference};
-use warpweft_kernels::programs;
 
 struct Case<T> {
     shape: Shape,
@@ -102,7 +101,8 @@ impl<T: Float> Case<T> {
         let capped = if self.options.softcap > 0.0 { 6.0 * U * largest } else { 0.0 };
         let mean = if self.options.smoothing > 0.0 { largest * row_error::<T>(vocab) } else { 0.0 };
         let z = |row: usize| 1.0 + 2.0 * f64::from(self.options.z_loss) * exact_lse[row].abs();
-        let lse_error = |row: usize| self.sum_error(row) + capped;
+        let sum_errors: Vec<f64> = (0..self.shape.rows).map(|row| self.sum_error(row)).collect();
+        let lse_error = |row: usize| sum_errors[row] + capped;
         let loss_error = |row: usize| z(row) * lse_error(row) + capped + mean;
         assert_within("lse", &lse, &exact_lse, lse_error);
         assert_within("losses", &losses, &exact, loss_error);
@@ -121,7 +121,7 @@ impl<T: Float> Case<T> {
             let x = if self.options.softcap > 0.0 { 20.0 * (logits[i] / 20.0).tanh() } else { logits[i] };
             let probability = (x - exact_lse[row]).exp() * z(row);
             // lse's error and storage, the difference, the exponential and its factor; the subtractions and the slope.
-            let relative = self.sum_error(row) + capped + U * (exact_lse[row].abs() + (x - exact_lse[row]).abs() + 8.0);
+            let relative = sum_errors[row] + capped + U * (exact_lse[row].abs() + (x - exact_lse[row]).abs() + 8.0);
             f64::from(scale) * (probability * relative + 6.0 * U) + 2f64.powi(-140)
         };
         let gradient = ways.same(|on| self.backward(on, &lse, scale));
@@ -247,10 +247,10 @@ fn nothing_to_do_is_done() {
     assert_eq!(case.backward(&on, &[0.0; 2], 1.0), []);
 }
 
-/// What the calls say of a target outside the vocabulary in row 2, and the gradient that is left.
-fn outside(on: &On) -> ([String; 2], Vec<f32>) {
-    let mut case = Case::<f32>::new(3, 40, 0, PLAIN);
-    case.targets[2] = 40;
+/// What the calls say of targets outside the vocabulary in some of three rows, and the gradient that is left.
+fn outside<T: Float>(on: &On, rows: &[usize]) -> ([String; 2], Vec<T>) {
+    let mut case = Case::<T>::new(3, 40, 0, PLAIN);
+    rows.iter().for_each(|row| case.targets[*row] = 40);
     let (mut logits, targets) = (on.up(&case.logits), on.up(&case.targets));
     let (mut losses, mut lse) = (on.garbage::<f32>(3), on.up(&[4.0f32; 3]));
     let (out, options) = ((losses.as_view_mut(), lse.as_view_mut()), case.options);
@@ -265,7 +265,7 @@ fn outside(on: &On) -> ([String; 2], Vec<f32>) {
 
 #[test]
 fn a_target_outside_the_vocabulary_names_its_row_and_writes_nothing() {
-    let (said, gradient) = outside(&On::software());
+    let (said, gradient) = outside::<f32>(&On::software(), &[2]);
     for (said, call) in said.iter().zip(["cross_entropy forward: `targets`", "cross_entropy backward: `targets`"]) {
         assert!(said.contains(call) && said.contains("row 2") && said.contains("40"), "{said}");
     }
@@ -299,38 +299,83 @@ fn every_byte_is_moved_once() {
     assert_bound_by_memory("backward", &profiles(|on| drop(case.backward(on, &lse, 1.0))), 0);
 }
 
+/// Everything that the kernels do in cases that take every way through them.
+fn proof<T: Float>(on: &On, judge: &mut Judge<'_>, cases: &[Case<T>]) {
+    for case in cases {
+        let (losses, lse, sum) = case.forward(on);
+        judge.see(&losses);
+        judge.see(&lse);
+        judge.see(&[sum.loss, sum.count as f64]);
+        judge.see(&case.backward(on, &lse, 0.5));
+        // Just so large that it is not used.
+        judge.see(&case.backward(on, &vec![16.0; case.shape.rows], 0.5));
+        let (losses, gradient, sum) = case.shared(on, 0.5);
+        judge.see(&losses);
+        judge.see(&gradient);
+        judge.see(&[sum.loss, sum.count as f64]);
+    }
+    // Of several rows one is told, whole.
+    for rows in [&[2][..], &[0, 1, 2]] {
+        let (said, gradient) = outside::<T>(on, rows);
+        judge.see(said.concat().as_bytes());
+        judge.see(&gradient);
+    }
+}
+
+/// Of rows, with every kind of options, short and long, with a log-sum-exp that is used as it was saved and with one that is not.
+fn mutants<T: Float>(most: usize) -> Verdict {
+    let large = |mut case: Case<T>| {
+        case.logits.iter_mut().for_each(|logit| *logit = T::from_f64(logit.to_f64() + 30.0));
+        case
+    };
+    let kinds = [ALL, PLAIN, Options { smoothing: 0.5, ..PLAIN }, Options { softcap: 5.0, ..PLAIN }];
+    let sizes = [(1, 4096 / size_of::<T>(), 0), (1, 1280 / size_of::<T>(), 3)];
+    let mut cases = vec![Case::new(6, 44 * 4 / size_of::<T>(), 0, ALL), large(Case::new(6, 44, 0, PLAIN))];
+    cases.push(Case::new(5, 37, 1, PLAIN));
+    // Logits so far apart that e^x of a difference is beyond f32.
+    let wide = |mut case: Case<T>| {
+        case.logits.iter_mut().for_each(|logit| *logit = T::from_f64(logit.to_f64() * 100.0));
+        case
+    };
+    cases.extend(sizes.map(|(rows, vocab, before)| wide(Case::new(rows, vocab, before, PLAIN))));
+    for (kind, (rows, vocab, before)) in kinds.into_iter().flat_map(|kind| sizes.map(|size| (kind, size))) {
+        let far = Options { softcap: kind.softcap * 8.0, ..kind };
+        cases.extend([Case::new(rows, vocab, before, kind), large(Case::new(rows, vocab, before, far))]);
+    }
+    let tried = |call: &str| {
+        let kernel = format!("cross_entropy_{call}_{}", T::DTYPE);
+        Trial::of("cross_entropy", &kernel, most).verdict(|on, judge| proof(on, judge, &cases))
+    };
+    tried("parts").and(tried("backward"))
+}
+
+/// Of what joins rows and ranks, a thread a row: more rows than a block has threads, and ranks whose largest logits are so far apart that
+/// a share is subnormal in f64, or nothing.
+fn mutants_of_joining(most: usize) -> Verdict {
+    let far = |apart: f64| {
+        let mut case = Case::<f32>::new(3, 12, 0, ALL);
+        // The ranks' classes are 0 to 3, 4 and 5, and the rest.
+        let shift = |class: usize| if class < 4 { 0.0 } else { if class < 6 { -apart } else { -2.0 * apart } };
+        case.logits.iter_mut().enumerate().for_each(|(i, logit)| *logit = (f64::from(*logit) + shift(i % 12)) as f32);
+        case.options.softcap = 0.0;
+        case
+    };
+    let mut cases: Vec<Case<f32>> = [0.0, 20.0, 350.0, 700.0, 740.0, 800.0, -350.0, -730.0].map(far).into();
+    cases.extend([Case::new(1100, 4, 0, ALL), Case::new(2049, 3, 0, PLAIN), Case::new(257, 3, 0, PLAIN)]);
+    let tried = |kernel| Trial::of("cross_entropy", kernel, most).verdict(|on, judge| proof(on, judge, &cases));
+    tried("cross_entropy_merge").and(tried("cross_entropy_sum"))
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "cross_entropy").unwrap();
-    let cases = || {
-        // Of a log-sum-exp that is not used as it was saved.
-        let large = |mut case: Case<f32>| {
-            case.logits.iter_mut().for_each(|logit| *logit += 30.0);
-            case
-        };
-        let kinds = [ALL, PLAIN, Options { smoothing: 0.5, ..PLAIN }, Options { softcap: 5.0, ..PLAIN }];
-        let sizes = [(1, 1024, 0), (1, 320, 3)];
-        let long =
-            kinds.into_iter().flat_map(|kind| sizes.map(|(rows, vocab, before)| Case::new(rows, vocab, before, kind)));
-        let far = kinds.into_iter().flat_map(|kind| {
-            let kind = Options { softcap: kind.softcap * 8.0, ..kind };
-            sizes.map(|(rows, vocab, before)| large(Case::new(rows, vocab, before, kind)))
-        });
-        let short = [Case::new(6, 44, 0, ALL), large(Case::new(6, 44, 0, PLAIN)), Case::new(5, 37, 1, PLAIN)];
-        long.chain(far).chain(short).collect::<Vec<_>>()
-    };
-    let run = |on: &On| -> Vec<_> {
-        let one = |case: Case<f32>| {
-            let forward = case.forward(on);
-            let backward = case.backward(on, &forward.1, 0.5);
-            // Just so large that it is not used.
-            let anew = case.backward(on, &vec![16.0; case.shape.rows], 0.5);
-            (forward, backward, anew, case.shared(on, 0.5))
-        };
-        cases().into_iter().map(one).collect()
-    };
-    let (right, told) = (run(&On::software()), outside(&On::software()));
-    let tried = |kernel| try_mutants(program, kernel, 1, |on| run(on) == right && outside(on) == told);
-    // Of the kernels behind them, a thread a row, most of the text is the C library's exponential and logarithm.
-    tried("cross_entropy_parts_f32").and(tried("cross_entropy_backward_f32")).assert_killed();
+    mutants::<f32>(sample(20, 200)).assert_killed();
+    let few = sample(5, 40);
+    mutants::<bf16>(few).and(mutants::<f16>(few)).assert_killed();
+}
+
+/// Less than elsewhere is asserted: much of their text is the C library's exponential, and loops over more ranks and rows at a time than
+/// there are here.
+#[test]
+fn mutants_of_joining_are_killed() {
+    mutants_of_joining(sample(20, 40)).assert_killed_of_100(65);
 }

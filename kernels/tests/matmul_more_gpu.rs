@@ -5,25 +5,15 @@
 mod common;
 
 use bytemuck::Zeroable;
-use common::products::{ACTIVATIONS, activate, backward_activation, derivative_error, own_error};
+use common::products::{ACTIVATIONS, activate, arguments, backward_activation, derivative_error, own_error};
 use common::ways::{same_bits_in_every_way, same_bits_in_two_ways};
 use common::{On, assert_within, f64s, normal};
-use warpweft_device::{Arg, Buffer, Element, Float, Module, bf16, f16};
+use warpweft_device::{Arg, Buffer, DType, Element, Float, Module, bf16, f16};
 use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape, reference};
 use warpweft_kernels::moe::grouped;
 use warpweft_kernels::{Write, programs};
 
-/// Ordinary arguments, and extreme ones that the type holds.
-fn arguments<T: Float>(len: usize) -> Vec<T> {
-    const EXTREMES: [f32; 16] =
-        [0.0, -0.0, 1e-30, -1e-30, 9.9, -9.9, 10.1, -10.1, 30.0, -30.0, 100.0, -100.0, 1e20, -1e20, 3e38, -3e38];
-    let mut pre: Vec<T> = normal(len, 7);
-    for (pre, extreme) in pre.iter_mut().zip(EXTREMES) {
-        let extreme = T::from_f32(extreme);
-        *pre = if extreme.to_f32().is_finite() { extreme } else { T::from_f32(60_000.0) };
-    }
-    pre
-}
+const LONG: bool = cfg!(feature = "long-tests");
 
 /// Infinite where the type makes them so.
 fn stored<T: Float>(exact: &[f64]) -> Vec<f64> {
@@ -135,6 +125,10 @@ fn groups_of_rows_in_one_launch_are_a_product_each() {
             (&[][..], 8, 8),
             (&many[..], 4, 8),
         ] {
+            // More groups than one launch takes: the code is the same in every type.
+            if counts.len() > 100 && T::DTYPE != DType::BF16 && !LONG {
+                continue;
+            }
             let shape = grouped::Shape { counts, n, k };
             for activation in [Activation::None, Activation::SwiGlu] {
                 for on in &devices {

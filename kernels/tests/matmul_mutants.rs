@@ -3,17 +3,13 @@
 
 mod common;
 
-use common::counters::wide_sectors;
-use common::mutants::{Verdict, try_mutants_on};
-use common::products::{Case, Inside, PLAIN, With};
+use common::products::{ACTIVATIONS, Case, Inside, PLAIN, With, activate, arguments, backward_activation};
+use common::trial::{Judge, Trial, Verdict, sample};
 use common::{On, normal};
-use warpweft_device::{Float, bf16};
+use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::Write;
 use warpweft_kernels::matmul::{self, Activation, Shape, Through};
 use warpweft_kernels::moe::grouped;
-use warpweft_kernels::{Write, programs};
-
-/// A part of the mutants is tried unless time is no matter.
-const STEP: usize = if cfg!(feature = "long-tests") { 1 } else { 11 };
 
 /// Where arguments lie and what their sizes are: units of 16 bytes that are whole and aligned, or anything.
 #[derive(Clone, Copy)]
@@ -33,9 +29,14 @@ impl Operands {
     }
 }
 
+/// Lengths of a sum that leave every number of zeros in front of its first step of 32.
+fn lengths(of: Operands) -> impl Iterator<Item = usize> {
+    (1..=32).filter(move |length| matches!(of, Operands::Any) || length % 8 == 0)
+}
+
 /// Every way through a kernel: one step, more than the pipeline holds, the last rows and columns, bands of tiles, a tile that is
 /// full, columns that are no multiple of four, results that are not aligned, each part of an epilogue.
-fn forward<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
+fn forward<T: Float>(on: &On, judge: &mut Judge<'_>, of: Operands) {
     let all = With { scale: 0.5, bias: true, activation: Activation::GeluTanh, pre: true, residual: true };
     let swiglu = With { activation: Activation::SwiGlu, ..all };
     let cases = [
@@ -50,11 +51,14 @@ fn forward<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
         ((3, 5, 0), With { bias: true, ..PLAIN }),
         ((129, 1032, 8), PLAIN),
     ];
-    let mut found = Vec::new();
+    for k in lengths(of) {
+        judge.see(&Case::<T> { offset: of.offset(), ..Case::new((3, 8, k), normal) }.forward(on, PLAIN).0);
+    }
     for ((m, n, k), with) in cases {
         let k = if k == 0 { 0 } else { of.size(k) };
         let (y, pre) = Case::<T> { offset: of.offset(), ..Case::new((m, n, k), normal) }.forward(on, with);
-        found.extend([y, pre]);
+        judge.see(&y);
+        judge.see(&pre);
     }
     let (counts, n, k) = ([3, 0, 70], 24, of.size(16));
     let (x, w) = (normal::<T>(73 * k, 1), normal::<T>(3 * n * k, 2));
@@ -63,11 +67,11 @@ fn forward<T: Float>(on: &On, of: Operands) -> Vec<Vec<T>> {
     let [mut y, mut pre] = [73 * n / 2, 73 * n].map(|len| Inside::new(on, &vec![T::from_f32(0.0); len], 1));
     let (shape, keep) = (grouped::Shape { counts: &counts, n, k }, Some(pre.view_mut()));
     grouped::forward(&on.stream, shape, x.view(), w.view(), Activation::SwiGlu, keep, y.view_mut()).unwrap();
-    found.extend([y.down(on), pre.down(on)]);
-    found
+    judge.see(&y.down(on));
+    judge.see(&pre.down(on));
 }
 
-fn input<T: Float>(on: &On, of: Operands) -> (Vec<Vec<T>>, Vec<Vec<f32>>) {
+fn input<T: Float>(on: &On, judge: &mut Judge<'_>, of: Operands) {
     let cases = [
         ((5, 96, 8), Activation::None, Write::Add, 1),
         ((70, 200, 72), Activation::SwiGlu, Write::Add, 0),
@@ -79,7 +83,10 @@ fn input<T: Float>(on: &On, of: Operands) -> (Vec<Vec<T>>, Vec<Vec<f32>>) {
         ((3, 8, 128), Activation::Relu, Write::Set, 0),
         ((129, 8, 1032), Activation::None, Write::Set, 0),
     ];
-    let (mut found, mut sums) = (Vec::new(), Vec::new());
+    for n in lengths(of) {
+        let case = Case::<T> { offset: of.offset(), ..Case::new((3, n, 8), normal) };
+        judge.see(&case.backward_input(on, Write::Set, T::from_f32(0.0)));
+    }
     for ((m, n, k), activation, write, offset) in cases {
         let (n, k) = match of {
             Operands::Units => (n, usize::next_multiple_of(k, 8)),
@@ -97,85 +104,129 @@ fn input<T: Float>(on: &On, of: Operands) -> (Vec<Vec<T>>, Vec<Vec<f32>>) {
         let through = Through { scale: 0.5, activation, pre, db: given.then(|| db.view_mut()) };
         let shape = Shape { m, n, k };
         matmul::backward_input_through(&on.stream, shape, dy.view(), w.view(), through, write, dx.view_mut()).unwrap();
-        found.push(dx.down(on));
-        sums.push(db.down(on));
+        judge.see(&dx.down(on));
+        judge.see(&db.down(on));
     }
     let (counts, n, k) = ([3, 0, 70], of.size(16), 24);
     let (dy, w) = (normal::<T>(73 * n, 1), normal::<T>(3 * n * k, 2));
     let [dy, w] = [&dy, &w].map(|values| Inside::new(on, values, of.offset()));
     let (mut dx, shape) = (on.garbage::<T>(73 * k), grouped::Shape { counts: &counts, n, k });
     grouped::backward_input(&on.stream, shape, dy.view(), w.view(), Write::Set, dx.as_view_mut()).unwrap();
-    found.push(on.down(&dx));
-    (found, sums)
+    judge.see(&on.down(&dx));
 }
 
-fn weight<T: Float>(on: &On, of: Operands) -> Vec<Vec<f32>> {
-    let mut found = Vec::new();
-    for ((m, n, k), offset) in
-        [((96, 8, 8), 1), ((200, 72, 136), 0), ((8, 128, 128), 1), ((8, 136, 1032), 0), ((1, 24, 16), 0)]
-    {
+fn weight<T: Float>(on: &On, judge: &mut Judge<'_>, of: Operands) {
+    for m in lengths(of) {
+        let case = Case::<T> { offset: of.offset(), ..Case::new((m, 8, 8), normal) };
+        judge.see(&case.backward_weight(on, 0.25));
+    }
+    let cases = [
+        ((96, 8, 8), 1),
+        ((200, 72, 136), 0),
+        ((8, 128, 128), 1),
+        ((8, 128, 128), 0),
+        ((8, 136, 1032), 0),
+        ((1, 24, 16), 0),
+    ];
+    for ((m, n, k), offset) in cases {
         // A tile that is full stays so.
         let (n, k) = if k == 128 { (n, k) } else { (of.size(n), of.size(k) + of.offset() * (n % 3)) };
         let case = Case::<T>::new((m + of.offset(), n, k), normal);
         let [x, dy] = [&case.x, &case.dy].map(|values| Inside::new(on, values, of.offset()));
         let mut dw = Inside::new(on, &normal::<f32>(n * k, 4), offset);
         matmul::backward_weight(&on.stream, case.shape, x.view(), dy.view(), dw.view_mut()).unwrap();
-        found.push(dw.down(on));
+        judge.see(&dw.down(on));
     }
     let (counts, n, k) = ([3, 0, 70], 16, of.size(24));
     let (dy, x) = (normal::<T>(73 * n, 1), normal::<T>(73 * k, 2));
     let [dy, x] = [&dy, &x].map(|values| Inside::new(on, values, of.offset()));
     let (mut dw, shape) = (on.up(&normal::<f32>(3 * n * k, 3)), grouped::Shape { counts: &counts, n, k });
     grouped::backward_weight(&on.stream, shape, x.view(), dy.view(), dw.as_view_mut()).unwrap();
-    found.push(on.down(&dw));
-    found
+    judge.see(&on.down(&dw));
 }
 
-/// Tries the mutants of one kernel: `settings` make the device choose it. What moves less in wide accesses than it did is as wrong
-/// as what computes something else.
-fn verdict<R: PartialEq + Sync>(kernel: &str, step: usize, settings: &str, run: impl Fn(&On) -> R + Sync) -> Verdict {
-    let program = programs().iter().find(|program| program.op == "matmul").unwrap();
-    let counted = |on: &On| {
-        let (found, profiles) = on.stream.profile(|| run(on)).unwrap();
-        (found, wide_sectors(&profiles))
-    };
-    let right = counted(&On::open(&format!("software?check=all{settings}")));
-    try_mutants_on(settings, program, kernel, &[kernel, "matmul_add_parts"], step, |on| counted(on) == right)
+/// Activations by themselves, of whole units of 16 bytes and of any number, from places that are aligned and not.
+fn activations<T: Float>(on: &On, judge: &mut Judge<'_>) {
+    for activation in ACTIVATIONS {
+        for (m, n) in [(3, 48), (3, 26), (1, 2 * 1032), (9, 514)] {
+            let shape = Shape { m, n, k: 0 };
+            let (pre, dy) = (arguments::<T>(m * n), normal::<T>(m * activation.outputs(n), 8));
+            judge.see(&activate(on, shape, activation, &pre));
+            judge.see(&backward_activation(on, shape, activation, &pre, &dy));
+        }
+    }
 }
 
+/// Bias gradients of one part of the rows and of more, of columns that end in a block and that do not.
+fn bias<T: Float>(on: &On, judge: &mut Judge<'_>) {
+    for ((m, n), offset) in [((3, 40), 0), ((130, 136), 0), ((129, 33), 1), ((1030, 5), 0), ((2, 520), 0)] {
+        judge.see(&Case::<T> { offset, ..Case::new((m, n, 0), normal) }.backward_bias(on, 0.25));
+    }
+}
+
+/// A device for which products choose large tiles, and one for which they choose small ones.
 const LARGE: &str = "&multiprocessors=1";
 const SMALL: &str = "&multiprocessors=1024";
 
-fn of_forward() -> Verdict {
-    let both = |on: &On| [forward::<f32>(on, Operands::Units), forward::<f32>(on, Operands::Any)];
-    verdict("matmul_forward_large_bf16", 2 * STEP, LARGE, |on| forward::<bf16>(on, Operands::Units))
-        .and(verdict("matmul_forward_small_bf16", STEP, SMALL, |on| forward::<bf16>(on, Operands::Units)))
-        .and(verdict("matmul_forward_any_bf16", STEP, SMALL, |on| forward::<bf16>(on, Operands::Any)))
-        .and(verdict("matmul_forward_large_f32", 2 * STEP, LARGE, both))
-        .and(verdict("matmul_forward_small_f32", 2 * STEP, SMALL, both))
+type Proof = fn(&On, &mut Judge<'_>, Operands);
+
+/// Tries the mutants of the kernels of one product in one type.
+fn products<T: Float>(call: &str, most: usize, proof: Proof) -> Verdict {
+    let units = |on: &On, judge: &mut Judge<'_>| proof(on, judge, Operands::Units);
+    let any = |on: &On, judge: &mut Judge<'_>| proof(on, judge, Operands::Any);
+    let name = |tile: &str| format!("matmul_{call}_{tile}_{}", T::DTYPE);
+    let trial = |tile: &str, settings, proof: &(dyn Fn(&On, &mut Judge<'_>) + Sync)| {
+        let kernel = name(tile);
+        let beside = [kernel.as_str(), "matmul_add_parts"];
+        Trial { settings, beside: &beside, ..Trial::of("matmul", &kernel, most) }.verdict(proof)
+    };
+    if size_of::<T>() == 2 {
+        let tiles = trial("large", LARGE, &units).and(trial("small", SMALL, &units));
+        return tiles.and(trial("any", SMALL, &any));
+    }
+    let both = |on: &On, judge: &mut Judge<'_>| {
+        units(on, judge);
+        any(on, judge);
+    };
+    trial("large", LARGE, &both).and(trial("small", SMALL, &both))
 }
 
-fn of_the_inputs_gradient() -> Verdict {
-    let both = |on: &On| [input::<f32>(on, Operands::Units), input::<f32>(on, Operands::Any)];
-    verdict("matmul_backward_input_large_bf16", 2 * STEP, LARGE, |on| input::<bf16>(on, Operands::Units))
-        .and(verdict("matmul_backward_input_small_bf16", STEP, SMALL, |on| input::<bf16>(on, Operands::Units)))
-        .and(verdict("matmul_backward_input_any_bf16", STEP, SMALL, |on| input::<bf16>(on, Operands::Any)))
-        .and(verdict("matmul_backward_input_large_f32", 2 * STEP, LARGE, both))
-        .and(verdict("matmul_backward_input_small_f32", 2 * STEP, SMALL, both))
+/// More survive than elsewhere, as more change nothing: a number one off whose last bits a mask takes away, the stage of a pipeline; an
+/// element past a row whose value goes nowhere; a border that no thread of a block comes to, or behind which all rows are beyond the
+/// end; products of no step, and groups without rows, whose sums are zeros anyway.
+fn of_type<T: Float>(most: usize) {
+    let all = products::<T>("forward", most, forward::<T>);
+    let all = all.and(products::<T>("backward_input", most, input::<T>));
+    all.and(products::<T>("backward_weight", most, weight::<T>)).assert_killed_of_100(90);
 }
 
-fn of_the_weights_gradient() -> Verdict {
-    let both = |on: &On| [weight::<f32>(on, Operands::Units), weight::<f32>(on, Operands::Any)];
-    verdict("matmul_backward_weight_large_bf16", 2 * STEP, LARGE, |on| weight::<bf16>(on, Operands::Units))
-        .and(verdict("matmul_backward_weight_small_bf16", STEP, SMALL, |on| weight::<bf16>(on, Operands::Units)))
-        .and(verdict("matmul_backward_weight_any_bf16", STEP, SMALL, |on| weight::<bf16>(on, Operands::Any)))
-        .and(verdict("matmul_backward_weight_large_f32", 2 * STEP, LARGE, both))
-        .and(verdict("matmul_backward_weight_small_f32", 2 * STEP, SMALL, both))
-}
-
-/// Those that survive choose the way for aligned results where they are, or the other one, which give the same bits; read an
-/// element past a row whose value goes nowhere; or move a border that no thread of a block comes to.
 #[test]
-fn mutants_are_killed() {
-    of_forward().and(of_the_inputs_gradient()).and(of_the_weights_gradient()).assert_killed();
+fn mutants_of_products_in_bf16_are_killed() {
+    of_type::<bf16>(sample(10, 60));
+}
+
+#[test]
+fn mutants_of_products_in_f16_are_killed() {
+    of_type::<f16>(sample(3, 20));
+}
+
+#[test]
+fn mutants_of_products_in_f32_are_killed() {
+    of_type::<f32>(sample(6, 40));
+}
+
+#[test]
+fn mutants_beside_the_products_are_killed() {
+    fn tried<T: Float>(most: usize) -> Verdict {
+        let [alone, gradient, sums] =
+            ["activate", "backward_activation", "backward_bias"].map(|call| format!("matmul_{call}_{}", T::DTYPE));
+        let of = |kernel: &str, proof: fn(&On, &mut Judge<'_>)| {
+            let beside = [alone.as_str(), &gradient, &sums, "matmul_add_parts"];
+            Trial { beside: &beside, ..Trial::of("matmul", kernel, most) }.verdict(proof)
+        };
+        let verdict = of(&alone, activations::<T>).and(of(&gradient, activations::<T>)).and(of(&sums, bias::<T>));
+        if size_of::<T>() == 4 { verdict.and(of("matmul_add_parts", bias::<T>)) } else { verdict }
+    }
+    let few = sample(8, 40);
+    tried::<f32>(few).and(tried::<bf16>(few)).and(tried::<f16>(few / 2)).assert_killed();
 }

@@ -4,11 +4,10 @@
 mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
-use common::mutants::try_mutants;
+use common::trial::{Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, f64s, normal};
 use warpweft_device::{Float, bf16, f16};
-use warpweft_kernels::programs;
 use warpweft_kernels::residual::{self, Shape};
 
 /// With and without a bias, one after the other.
@@ -47,11 +46,16 @@ fn every_byte_is_moved_once() {
     assert_bound_by_memory("forward", &counted, 63 * 4096);
 }
 
+fn mutants<T: Float>(most: usize) -> Verdict {
+    let sizes = [(6, 100, 0), (5, 37, 1), (2, 1100, 0), (2, 5003, 0)];
+    Trial::of("residual", &format!("residual_forward_{}", T::DTYPE), most).verdict(|on, judge| {
+        for (rows, channels, before) in sizes {
+            judge.see(&run::<T>(on, rows, channels * 4 / size_of::<T>(), before));
+        }
+    })
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "residual").unwrap();
-    let sizes = [(6, 100, 0), (5, 37, 1), (2, 1100, 0), (2, 5003, 0)];
-    let all = |on: &On| sizes.map(|(rows, channels, before)| run::<f32>(on, rows, channels, before));
-    let right = all(&On::threads(1));
-    try_mutants(program, "residual_forward_f32", 1, |on| all(on) == right).assert_killed();
+    mutants::<f32>(28).and(mutants::<bf16>(sample(9, 28))).and(mutants::<f16>(sample(9, 28))).assert_killed();
 }

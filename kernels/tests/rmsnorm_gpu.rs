@@ -4,12 +4,12 @@
 mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
-use common::mutants::try_mutants;
+use common::trial::{Judge, Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, U, assert_like_the_cpu, assert_within, columns_error, f64s, integers, normal, row_error};
 use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::Write;
 use warpweft_kernels::rmsnorm::{self, Shape, reference};
-use warpweft_kernels::{Write, programs};
 
 /// Inputs of one shape in one storage type, `before` elements behind the begin of their buffers.
 struct Case<T> {
@@ -63,7 +63,7 @@ impl<T: Float> Case<T> {
 
     fn backward_input(&self, on: &On, rstd: &[f32], write: Write, before: &[T]) -> Vec<T> {
         let [dy, x, w] = [&self.dy, &self.x, &self.w].map(|values| on.padded(self.before, values));
-        let (rstd, mut dx) = (on.padded(1, rstd), on.padded(self.before, before));
+        let (rstd, mut dx) = (on.padded(3, rstd), on.padded(self.before, before));
         let (stream, shape, rstd) = (&on.stream, self.shape, rstd.view());
         let (dy, x, w) = (dy.view(), x.view(), w.view());
         rmsnorm::backward_input(stream, shape, dy, x, w, rstd, write, dx.view_mut()).unwrap();
@@ -73,7 +73,7 @@ impl<T: Float> Case<T> {
     /// `dw`, added to `before`.
     fn backward_weight(&self, on: &On, rstd: &[f32], before: &[f32]) -> Vec<f32> {
         let [dy, x] = [&self.dy, &self.x].map(|values| on.padded(self.before, values));
-        let (rstd, mut dw) = (on.padded(1, rstd), on.padded(0, before));
+        let (rstd, mut dw) = (on.padded(3, rstd), on.padded(0, before));
         let (dy, x, rstd) = (dy.view(), x.view(), rstd.view());
         rmsnorm::backward_weight(&on.stream, self.shape, dy, x, rstd, dw.view_mut()).unwrap();
         dw.down(on)
@@ -214,10 +214,11 @@ fn wrong_arguments_are_refused() {
     assert_eq!(on.down(&y), [5.0; 8]);
 }
 
-/// Cases that take every way through a kernel: packed and not, staged and not, a warp a row and a block, one part and more.
-fn cases() -> Vec<Case<f32>> {
+/// Cases that take every way through a kernel: packed and not, staged and not, a warp a row and a block, one part and more. As many
+/// bytes in every type.
+fn cases<T: Float>() -> Vec<Case<T>> {
     let sizes = [(6, 100, 8), (5, 37, 1), (1, 1100, 8), (1, 1101, 8), (1, 24_580, 8), (1, 24_577, 1)];
-    sizes.map(|(rows, channels, before)| Case::new(rows, channels, before)).into()
+    sizes.map(|(rows, channels, before)| Case::new(rows, channels * 4 / size_of::<T>(), before)).into()
 }
 
 #[test]
@@ -235,36 +236,43 @@ fn every_byte_is_moved_once() {
     assert_bound_by_memory("backward_weight", &weight[..1], 0);
 }
 
+fn mutants<T: Float>(most: usize) -> Verdict {
+    let cases: Vec<Case<T>> = cases::<T>();
+    let branched: Vec<Case<T>> = self::cases::<T>().into_iter().map(Case::with_branch).collect();
+    let kernel = |call: &str| format!("rmsnorm_{call}_{}", T::DTYPE);
+    let forward = Trial::of("rmsnorm", &kernel("forward"), most).verdict(|on, judge| {
+        for case in cases.iter().chain(&branched) {
+            let (sum, y, rstd) = case.forward(on);
+            judge.see(&[sum, y].concat());
+            judge.see(&rstd);
+        }
+    });
+    let saved = |cases: &[Case<T>]| cases.iter().map(|case| case.forward(&On::threads(1))).collect::<Vec<_>>();
+    let of_rows = saved(&cases);
+    let input = Trial::of("rmsnorm", &kernel("backward_input"), most).verdict(|on, judge| {
+        for (case, (.., rstd)) in cases.iter().zip(&of_rows) {
+            for write in [Write::Set, Write::Add] {
+                judge.see(&case.backward_input(on, rstd, write, &case.dy));
+            }
+        }
+    });
+    let tall = [(130, 132, 0), (129, 33, 1), (1030, 5, 0)].map(|(rows, channels, before)| {
+        let channels = if before == 0 && channels > 100 { channels * 4 / size_of::<T>() } else { channels };
+        Case::<T>::new(rows, channels, before)
+    });
+    let of_tall = saved(&tall);
+    let weight = |on: &On, judge: &mut Judge<'_>| {
+        for (case, (.., rstd)) in tall.iter().zip(&of_tall) {
+            judge.see(&case.backward_weight(on, rstd, &normal(case.shape.channels, 8)));
+        }
+    };
+    let all = forward.and(input).and(Trial::of("rmsnorm", &kernel("backward_weight"), most).verdict(weight));
+    if size_of::<T>() == 4 { all.and(Trial::of("rmsnorm", "rmsnorm_add_parts", most).verdict(weight)) } else { all }
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "rmsnorm").unwrap();
-    let run_forward = |on: &On| -> Vec<Out<f32>> {
-        let plain = cases();
-        let branched = cases().into_iter().map(Case::with_branch);
-        plain.iter().map(|case| case.forward(on)).chain(branched.map(|case| case.forward(on))).collect()
-    };
-    let right = run_forward(&On::software());
-    try_mutants(program, "rmsnorm_forward_f32", 1, |on| run_forward(on) == right).assert_killed();
-    let saved: Vec<_> = cases().iter().map(|case| case.forward(&On::threads(1))).collect();
-    let run_input = |on: &On| -> Vec<Vec<f32>> {
-        let both = cases().into_iter().zip(&saved).flat_map(|(case, (.., rstd))| {
-            [Write::Set, Write::Add].map(|write| case.backward_input(on, rstd, write, &case.dy))
-        });
-        both.collect()
-    };
-    let right = run_input(&On::software());
-    try_mutants(program, "rmsnorm_backward_input_f32", 1, |on| run_input(on) == right).assert_killed();
-    let tall = [(130, 132, 0), (129, 33, 1), (1030, 5, 0)]
-        .map(|(rows, channels, before)| Case::<f32>::new(rows, channels, before));
-    let saved = [0, 1, 2].map(|case| tall[case].forward(&On::threads(1)));
-    let run_weight = |on: &On| -> Vec<Vec<f32>> {
-        let one = |(case, (.., rstd)): (&Case<f32>, &Out<f32>)| {
-            case.backward_weight(on, rstd, &normal(case.shape.channels, 8))
-        };
-        tall.iter().zip(&saved).map(one).collect()
-    };
-    let right = run_weight(&On::software());
-    for kernel in ["rmsnorm_backward_weight_f32", "rmsnorm_add_parts"] {
-        try_mutants(program, kernel, 1, |on| run_weight(on) == right).assert_killed();
-    }
+    mutants::<f32>(sample(30, 200)).assert_killed();
+    let few = sample(6, 40);
+    mutants::<bf16>(few).and(mutants::<f16>(few)).assert_killed();
 }

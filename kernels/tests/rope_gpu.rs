@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::mutants::try_mutants;
+use common::trial::{Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, U, assert_within, f64s, normal};
 use warpweft_device::{Float, bf16, f16};
-use warpweft_kernels::programs;
 use warpweft_kernels::rope::{self, Options, Shape, reference};
 
 struct Case {
@@ -86,19 +85,22 @@ fn nothing_to_turn() {
     assert_eq!(kept.run::<f32>(&on, false), normal::<f32>(80, 1));
 }
 
-#[test]
-fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "rope").unwrap();
+fn mutants<T: Float>(most: usize) -> Verdict {
     let mut cases = Vec::new();
     for interleaved in [false, true] {
         cases.push(Case::new([2, 3, 2, 64, 160], 5, interleaved));
         cases.push(Case { before: 1, ..Case::new([1, 3, 3, 10, 31], 0, interleaved) });
         // More than the threads of a block have at once.
-        cases.push(Case::new([1, 2, 20, 64, 1280], 3, interleaved));
+        let heads = 80 / size_of::<T>();
+        cases.push(Case::new([1, 2, heads, 64, heads * 64], 3, interleaved));
         cases.push(Case { before: 1, ..Case::new([1, 2, 30, 10, 301], 0, interleaved) });
         cases.push(Case { positions: Some(vec![9, 100_000]), ..Case::new([1, 2, 1, 600, 600], 1, interleaved) });
     }
-    let all = |on: &On| cases.iter().map(|case| case.run::<f32>(on, true)).collect::<Vec<_>>();
-    let right = all(&On::software());
-    try_mutants(program, "rope_rotate_f32", 1, |on| all(on) == right).assert_killed();
+    Trial::of("rope", &format!("rope_rotate_{}", T::DTYPE), most)
+        .verdict(|on, judge| cases.iter().for_each(|case| judge.see(&case.run::<T>(on, true))))
+}
+
+#[test]
+fn mutants_are_killed() {
+    mutants::<f32>(47).and(mutants::<bf16>(sample(12, 47))).and(mutants::<f16>(sample(12, 47))).assert_killed();
 }

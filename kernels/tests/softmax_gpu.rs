@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::mutants::try_mutants;
+use common::trial::{Trial, Verdict, sample};
 use common::ways::{same_bits_in_every_way, same_bits_in_two_ways};
 use common::{On, U, assert_within, f64s, normal};
 use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::Write;
 use warpweft_kernels::softmax::{self, Options, Shape, reference};
-use warpweft_kernels::{Write, programs};
 
 fn forward<T: Float>(on: &On, shape: Shape, options: Options, x: &[T]) -> Vec<T> {
     let mut y = on.garbage::<T>(x.len());
@@ -54,18 +54,22 @@ fn check<T: Float>(rows: usize, columns: usize, options: Options, all: bool) {
     let exact = reference::forward(shape, options, &x64);
     // Of an element: product, difference and exponential (2 units) here and in the sum's terms and the rescaling of
     // partial sums, the sum's own error, the reciprocal and the product with it.
+    let largest: Vec<f64> = (0..rows)
+        .map(|row| {
+            let seen = &x64[row * columns..row * columns + visible(options, row, columns)];
+            seen.iter().map(|x| (x * scale).abs()).fold(0.0, f64::max)
+        })
+        .collect();
     assert_within("y", &y, &exact, |i| {
-        let row = i / columns;
-        let seen = &x64[row * columns..row * columns + visible(options, row, columns)];
-        let largest = seen.iter().map(|x| (x * scale).abs()).fold(0.0, f64::max);
-        exact[i] * ((6.0 * largest + 10.0) * U + sum_error(columns)) + 2f64.powi(-126)
+        exact[i] * ((6.0 * largest[i / columns] + 10.0) * U + sum_error(columns)) + 2f64.powi(-126)
     });
     let (dy, before) = (normal::<T>(y.len(), 2), normal::<T>(y.len(), 3));
     let (dy64, y64) = (f64s(&dy), f64s(&y));
     let exact = reference::backward(shape, options, &dy64, &y64);
+    let sums: Vec<f64> =
+        (0..rows).map(|row| (row * columns..(row + 1) * columns).map(|i| (y64[i] * dy64[i]).abs()).sum()).collect();
     let bound = |i: usize| {
-        let row = i / columns * columns;
-        let terms: f64 = (row..row + columns).map(|i| (y64[i] * dy64[i]).abs()).sum();
+        let terms = sums[i / columns];
         scale.abs() * y64[i] * (4.0 * U * (dy64[i].abs() + terms) + terms * sum_error(columns)) + 2f64.powi(-126)
     };
     let set = ways(&|on| backward(on, (shape, options), &dy, &y, Write::Set, &before));
@@ -110,11 +114,12 @@ fn degenerate_rows_are_as_on_the_cpu() {
     assert!(forward::<f32>(&On::software(), none, Options::default(), &[]).is_empty());
 }
 
-/// Cases that take every way through a kernel: packed and not, staged and not, a warp a row and a block, masked and not.
-fn cases() -> Vec<(Shape, Options)> {
+/// Cases that take every way through a kernel: packed and not, staged and not, a warp a row and a block, masked and not. As many
+/// bytes in every type.
+fn cases<T: Float>() -> Vec<(Shape, Options)> {
     let plain = Options { scale: 0.5, causal: None };
     let long = Options { scale: 0.5, causal: Some(64) };
-    [
+    let cases = [
         (6, 100, CAUSAL),
         (64, 101, long),
         (5, 37, plain),
@@ -122,26 +127,40 @@ fn cases() -> Vec<(Shape, Options)> {
         (2, 1100, plain),
         (3, 24_580, CAUSAL),
         (1, 24_577, plain),
-    ]
-    .map(|(rows, columns, options)| (Shape { rows, columns }, options))
-    .to_vec()
+    ];
+    cases.map(|(rows, columns, options)| (Shape { rows, columns: columns * 4 / size_of::<T>() }, options)).to_vec()
+}
+
+fn mutants<T: Float>(most: usize) -> Verdict {
+    // Of numbers near each other, and of such that e^x of a difference is beyond f32.
+    let spread = |spread: f64| cases::<T>().into_iter().map(move |case| (case, input::<T>(case.0, case.1, spread)));
+    let mut inputs: Vec<_> = spread(2.0).chain(spread(1000.0).take(5)).collect();
+    // A row that has nothing.
+    let columns = inputs[2].0.0.columns;
+    inputs[2].1[..columns].fill(T::from_f32(f32::NEG_INFINITY));
+    let kernel = |call: &str| format!("softmax_{call}_{}", T::DTYPE);
+    let verdict = Trial::of("softmax", &kernel("forward"), most).verdict(|on, judge| {
+        inputs.iter().for_each(|((shape, options), x)| judge.see(&forward(on, *shape, *options, x)));
+    });
+    let gradients: Vec<_> = inputs
+        .iter()
+        .map(|((shape, options), x)| {
+            let y = forward(&On::software(), *shape, *options, x);
+            ((*shape, *options), normal::<T>(y.len(), 7), y)
+        })
+        .collect();
+    verdict.and(Trial::of("softmax", &kernel("backward"), most).verdict(|on, judge| {
+        for (case, dy, y) in &gradients {
+            for write in [Write::Set, Write::Add] {
+                judge.see(&backward(on, *case, dy, y, write, dy));
+            }
+        }
+    }))
 }
 
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "softmax").unwrap();
-    let mut inputs: Vec<_> = cases().into_iter().map(|case| (case, input::<f32>(case.0, case.1, 2.0))).collect();
-    // A row that has nothing.
-    inputs[2].1[..37].fill(f32::NEG_INFINITY);
-    let right: Vec<_> = inputs.iter().map(|(case, x)| forward(&On::software(), case.0, case.1, x)).collect();
-    let proof = |on: &On| inputs.iter().zip(&right).all(|((case, x), y)| forward(on, case.0, case.1, x) == *y);
-    try_mutants(program, "softmax_forward_f32", 1, proof).assert_killed();
-    let gradients: Vec<_> =
-        inputs.iter().zip(&right).map(|((case, _), y)| (*case, normal::<f32>(y.len(), 7), y)).collect();
-    let run = |on: &On, write| -> Vec<Vec<f32>> {
-        gradients.iter().map(|(case, dy, y)| backward(on, *case, dy, y, write, dy)).collect()
-    };
-    let [set, added] = [Write::Set, Write::Add].map(|write| run(&On::software(), write));
-    let proof = |on: &On| run(on, Write::Set) == set && run(on, Write::Add) == added;
-    try_mutants(program, "softmax_backward_f32", 1, proof).assert_killed();
+    mutants::<f32>(sample(30, 200)).assert_killed();
+    let few = sample(6, 40);
+    mutants::<bf16>(few).and(mutants::<f16>(few)).assert_killed();
 }

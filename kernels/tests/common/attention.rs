@@ -17,6 +17,8 @@ pub(crate) struct Case<T> {
     pub(crate) k: Vec<T>,
     pub(crate) v: Vec<T>,
     pub(crate) dout: Vec<T>,
+    /// Rows of NaN behind each of them; without any, the array ends where the device's own red zone begins.
+    pub(crate) behind: usize,
 }
 
 #[derive(Clone)]
@@ -54,7 +56,7 @@ impl<T: Float> Case<T> {
     fn of(shape: Shape, options: Options, [queries, keys]: [usize; 2]) -> Self {
         let (q, kv) = (queries * shape.heads * shape.head_size, keys * shape.kv_heads * shape.head_size);
         let [q, k, v, dout] = [(q, 1), (kv, 2), (kv, 3), (q, 4)].map(|(len, seed)| normal(len, seed));
-        Self { shape, options, slopes: None, starts: None, q, k, v, dout }
+        Self { shape, options, slopes: None, starts: None, q, k, v, dout, behind: 256 }
     }
 
     /// Sequences of these lengths of queries and keys, without padding.
@@ -83,6 +85,11 @@ impl<T: Float> Case<T> {
         [self.q.len() / (heads * head_size), self.k.len() / (kv_heads * head_size)]
     }
 
+    fn with_behind(&self, x: &[T]) -> Vec<T> {
+        let behind = self.behind * self.shape.heads * self.shape.head_size;
+        [x, &vec![T::from_f32(f32::NAN); behind]].concat()
+    }
+
     fn on<R>(&self, on: &On, work: impl FnOnce(Extra<'_>, [Heads<'_, T>; 3]) -> R) -> R {
         let Shape { heads, kv_heads, head_size, .. } = self.shape;
         let slopes = self.slopes.as_ref().map(|slopes| on.up(slopes));
@@ -91,8 +98,7 @@ impl<T: Float> Case<T> {
             slopes: slopes.as_ref().map(|slopes| slopes.as_view()),
             starts: starts.as_ref().map(|[q, k]| Starts { queries: q.as_view(), keys: k.as_view() }),
         };
-        // What lies behind is NaN.
-        let up = |x: &Vec<T>| on.up(&[&x[..], &vec![T::from_f32(f32::NAN); 256 * heads * head_size]].concat());
+        let up = |x: &Vec<T>| on.up(&self.with_behind(x));
         let [q, k, v] = [&self.q, &self.k, &self.v].map(up);
         let kv = |rows| Heads::whole(rows, kv_heads, head_size);
         let [q, k, v] = [q.view(..self.q.len()), k.view(..self.k.len()), v.view(..self.v.len())].map(Result::unwrap);
@@ -110,9 +116,7 @@ impl<T: Float> Case<T> {
 
     pub(crate) fn backward(&self, on: &On, saved: &Output<T>) -> Gradients<T> {
         let mut gradients = [&self.q, &self.k, &self.v].map(|x| on.garbage::<T>(x.len()));
-        let behind =
-            [&self.dout[..], &vec![T::from_f32(f32::NAN); 256 * self.shape.heads * self.shape.head_size]].concat();
-        let (out, lse, dout) = (on.up(&saved.out), on.up(&saved.lse), on.up(&behind));
+        let (out, lse, dout) = (on.up(&saved.out), on.up(&saved.lse), on.up(&self.with_behind(&self.dout)));
         let dout = dout.view(..self.dout.len()).unwrap();
         let saved = Saved { out: out.as_view(), lse: lse.as_view(), dout };
         self.on(on, |extra, inputs| {
@@ -140,6 +144,7 @@ impl<T: Float> Case<T> {
                 k: part(&self.k, k, kv_heads),
                 v: part(&self.v, k, kv_heads),
                 dout: part(&self.dout, q, heads),
+                behind: self.behind,
             };
             (sequence, case)
         };

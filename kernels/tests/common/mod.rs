@@ -11,6 +11,7 @@ pub(crate) mod optimizer;
 pub(crate) mod padded;
 pub(crate) mod products;
 pub(crate) mod routing;
+pub(crate) mod trial;
 pub(crate) mod ways;
 
 use warpweft_device::{Buffer, DType, Device, Element, Float, Stream};

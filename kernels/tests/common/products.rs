@@ -4,7 +4,7 @@ use warpweft_device::{Buffer, Float, View, ViewMut};
 use warpweft_kernels::Write;
 use warpweft_kernels::matmul::{self, Activation, Epilogue, Shape, reference};
 
-use super::{On, U, f64s};
+use super::{On, U, f64s, normal};
 
 pub(crate) const ACTIVATIONS: [Activation; 5] =
     [Activation::None, Activation::GeluTanh, Activation::GeluErf, Activation::Relu, Activation::SwiGlu];
@@ -229,4 +229,16 @@ pub(crate) fn activate<T: Float>(on: &On, shape: Shape, activation: Activation, 
     let (pre, mut y) = (on.up(pre), on.garbage(shape.m * activation.outputs(shape.n)));
     matmul::activate(&on.stream, shape, activation, pre.as_view(), y.as_view_mut()).unwrap();
     on.down(&y)
+}
+
+/// Ordinary arguments, and extreme ones that the type holds.
+pub(crate) fn arguments<T: Float>(len: usize) -> Vec<T> {
+    const EXTREMES: [f32; 16] =
+        [0.0, -0.0, 1e-30, -1e-30, 9.9, -9.9, 10.1, -10.1, 30.0, -30.0, 100.0, -100.0, 1e20, -1e20, 3e38, -3e38];
+    let mut pre: Vec<T> = normal(len, 7);
+    for (pre, extreme) in pre.iter_mut().zip(EXTREMES) {
+        let extreme = T::from_f32(extreme);
+        *pre = if extreme.to_f32().is_finite() { extreme } else { T::from_f32(60_000.0) };
+    }
+    pre
 }
