@@ -3,11 +3,12 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use serde_json::json;
 
 use super::super::stop::Stop;
 use super::case::{Size, rounding};
 use super::cases::cases;
-use super::{failed, open};
+use super::{failed, no_op, open};
 use warpweft::device::Device;
 
 /// Runs every op on a device and on the CPU, and compares what they write. Status 1 where they differ.
@@ -19,6 +20,9 @@ pub(crate) struct Flags {
     /// One op alone
     #[arg(long, value_name = "OP")]
     op: Option<String>,
+    /// Writes one JSON object a line instead of a table
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
@@ -26,14 +30,13 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
     let cpu = Device::cpu().map_err(|error| Stop::failed(error.to_string()))?;
     let cases = cases(Size::Small, flags.op.as_deref());
     if cases.is_empty() {
-        return Err(Stop::usage(format!(
-            "there is no op `{}`; `warpweft kernels list` has them",
-            flags.op.as_deref().unwrap_or("")
-        )));
+        return Err(no_op(flags.op.as_deref()));
     }
     let mut out = io::stdout().lock();
-    writeln!(out, "# {card}, against the CPU; errors in roundings of the type at the largest output")?;
-    writeln!(out, "# {:<58} {:>10} {:>10}", "op", "error", "allowed")?;
+    if !flags.json {
+        writeln!(out, "# {card}, against the CPU; errors in roundings of the type at the largest output")?;
+        writeln!(out, "# {:<58} {:>10} {:>10}", "op", "error", "allowed")?;
+    }
     let (count, mut wrong) = (cases.len(), 0);
     for case in cases {
         let expected = case.run(&cpu).map_err(|error| failed(&case, &error))?;
@@ -42,10 +45,18 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
         // A NaN is not within.
         let right = error <= case.roundings;
         wrong += usize::from(!right);
+        if flags.json {
+            let line = json!({ "op": case.op, "case": case.what, "dtype": case.dtype.to_string(), "error": error,
+                "allowed": case.roundings, "right": right });
+            writeln!(out, "{line}")?;
+            continue;
+        }
         let mark = if right { "" } else { "  WRONG" };
         writeln!(out, "  {:<58} {error:>10.2} {:>10.0}{mark}", case.to_string(), case.roundings)?;
     }
-    writeln!(out, "# {} of {count} right", count - wrong)?;
+    if !flags.json {
+        writeln!(out, "# {} of {count} right", count - wrong)?;
+    }
     if wrong > 0 {
         Err(Stop::failed(format!("{wrong} of {count} cases are wrong on {}", flags.device)))
     } else {
