@@ -29,7 +29,7 @@ pub fn sum_of_squares(stream: &Stream, tensors: &[View<'_, f32>]) -> Result<f64,
     Ok(sum.download(stream)?[0])
 }
 
-/// The same into `sum` [1] on the device, without waiting for it.
+/// The same into `sum` `[1]` on the device, without waiting for it.
 ///
 /// # Errors
 /// A tensor of another device; a `sum` that is not one number. Nothing is written then.
@@ -56,7 +56,7 @@ pub fn clip_coefficient(norm: f64, max_norm: f64) -> f64 {
     if coefficient > 1.0 { 1.0 } else { coefficient }
 }
 
-/// The same on the device, for the step that `control` [5] ([`Control`]) is of, without waiting: from `sum` [1], of
+/// The same on the device, for the step that `control` `[5]` ([`Control`]) is of, without waiting: from `sum` `[1]`, of
 /// [`sum_of_squares_into`] and perhaps added up over ranks since. The norm is that of the gradients times `grad_scale`, which
 /// is then multiplied by the factor; where it is not finite, `skip` is set. An infinite `max_norm` does not clip.
 ///

@@ -38,7 +38,7 @@ impl Control {
         Self { lr, step, grad_scale, skip, norm }
     }
 
-    /// Writes the numbers of a step to `control` [5], with neither skip nor norm: in the stream's order, without waiting.
+    /// Writes the numbers of a step to `control` `[5]`, with neither skip nor norm: in the stream's order, without waiting.
     ///
     /// # Errors
     /// Step 0, a number out of its range, another length or device. Nothing is written then.
