@@ -32,6 +32,10 @@ fn train_of(model: &str, more: &str, library: Option<&Path>) -> Vec<[f64; 2]> {
         command.env("LD_LIBRARY_PATH", library);
     }
     succeeds(&mut command);
+    // Time on a software device is no share of what a GPU does.
+    let log = std::fs::read_to_string(out.join("log.jsonl")).unwrap();
+    let first: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert_eq!(first["mfu"].is_null(), more.contains("software"), "{log}");
     numbers(&out)
 }
 

@@ -125,7 +125,7 @@ impl<'a, T: Float> Run<'a, T> {
             Some(folder) => Some(resume(&mut trainer, &Checkpoint::load(folder)?, &data)?),
             None => None,
         };
-        let mut ceiling = [flops::ceiling(&trainer.stream)?];
+        let mut ceiling = [flops::ceiling(&trainer.stream)?.unwrap_or(0.0)];
         communicator.all_reduce(&mut ceiling[..], Op::Sum)?;
         let mut set_up = [trainer.account.peak_total()];
         communicator.all_reduce(&mut set_up[..], Op::Max)?;
@@ -299,7 +299,7 @@ impl<'a, T: Float> Run<'a, T> {
             lr: Some(report.lr),
             tokens: report.step * tokens,
             tokens_per_s: Some(tokens_per_s),
-            mfu: Some(tokens_per_s * per_token / ceiling),
+            mfu: (ceiling > 0.0).then(|| tokens_per_s * per_token / ceiling),
             step_ms: millis(took),
             forward_ms: millis(report.forward),
             backward_ms: millis(report.backward),

@@ -198,7 +198,7 @@ impl Verdict {
         assert!(tried > 0 && killed * 100 >= tried * least, "{killed} of {tried} mutants killed");
     }
 
-    /// Writes what the cards of the kernels say of mutants, where `scripts/kernels cards` wants it.
+    /// Writes what the cards of the kernels say of mutants, for `scripts/kernel-cards mutants`.
     fn note(&self) {
         let Some(folder) = std::env::var_os("WARPWEFT_MUTANTS") else { return };
         let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The search behind `auto`: the named schedules that fit, and orders in which each W waits for a gap, with the levers of each
-//! rank set by trying; the best of them by cost. Every number of tries is fixed, and so are the random ones, so that the same
+//! The search behind `auto`: the named schedules that fit, and orders of turns in which each W waits for a gap, the turns moved at
+//! random; the best of them by cost. Every number of tries is fixed, and so are the random ones, so that the same
 //! question has the same answer on all ranks and machines.
 
 use super::base::{Base, Turn, nth};
