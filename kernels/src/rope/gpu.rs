@@ -8,8 +8,8 @@ use super::{Direction, Options, Shape, reference};
 use crate::KernelError;
 use crate::launch::{Extent, ROPE, fits};
 
-/// Threads of a block, which has a row.
-const THREADS: u32 = 128;
+/// Threads of a block, which has a row, at most.
+const THREADS: usize = 128;
 
 pub(super) fn rotate<T: Float>(
     op: &'static str,
@@ -34,8 +34,10 @@ pub(super) fn rotate<T: Float>(
     let workspace = stream.workspace(half * size_of::<f64>())?;
     workspace.write(stream, bytemuck::cast_slice(&frequencies))?;
     let size = size_of::<T>();
-    let run = if options.interleaved { head_size * size } else { half * size };
-    let packed = x.as_view().is_aligned(16) && run.is_multiple_of(16) && (row_stride * size).is_multiple_of(16);
+    let side = if options.interleaved { head_size } else { half };
+    let packed = x.as_view().is_aligned(16) && [side, row_stride].iter().all(|len| (len * size).is_multiple_of(16));
+    let runs = if packed { side * size / 16 } else { half };
+    let beside = runs.min(THREADS);
     let args = [
         x.try_into()?,
         positions.map_or(Ok(Arg::pointer(0)), Arg::try_from)?,
@@ -49,7 +51,7 @@ pub(super) fn rotate<T: Float>(
         u32::from(options.interleaved).into(),
         u32::from(packed).into(),
     ];
-    let extent =
-        Extent { grid: [rows as u32, 1, 1], block: [THREADS, 1, 1], shared: (head_size * size_of::<f32>()) as u32 };
+    let block = [beside as u32, (THREADS / beside) as u32, 1];
+    let extent = Extent { grid: [rows as u32, 1, 1], block, shared: (head_size * size_of::<f32>()) as u32 };
     ROPE.launch::<T>(stream, "rope_rotate_", extent, &args)
 }
