@@ -5,6 +5,7 @@
 pub(crate) mod attention;
 pub(crate) mod attention_trial;
 pub(crate) mod counters;
+pub(crate) mod degenerate;
 pub(crate) mod dispatched;
 pub(crate) mod far;
 pub(crate) mod mutants;
