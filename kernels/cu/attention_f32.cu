@@ -4,7 +4,8 @@
 // Launch: 128 threads a block; dynamic shared memory for the tiles. A block has ROWS rows of one side (queries in
 // attention_forward and attention_queries, keys in attention_keys); tiles of the other side's rows pass by in ascending order, two
 // products of a row and a column by threads that have two rows and every eighth column. W (128 or 256) is the head size or more; elements
-// beyond it are zero in shared memory. All arrays begin at multiples of 16 bytes, rows are multiples of 8 elements.
+// beyond it are zero in shared memory. A thread whose row is beyond the last one repeats that, and writes nothing. All arrays
+// begin at multiples of 16 bytes, rows are multiples of 8 elements.
 // attention_rows: a warp has a row of out; writes its LSE (+inf for -inf, so that its weights are 0), and the sum of out dout.
 #include "attention.cuh"
 #include "mma.cuh"
@@ -15,9 +16,13 @@ struct alignas(8) Row {
   float lse, delta;
 };
 
-// Shared memory and this thread's place in it. Rows are 16 bytes longer than they need be: neighbours lie in different banks.
+// The elements that every head has.
+template <uint32_t W> constexpr uint32_t SURE = W == 256 ? 128 : 0;
+
+// Shared memory and this thread's place in it. Rows are 16 bytes longer than they need be: eight neighbours lie in different banks.
+// Of four neighbouring rows of weights the same eight columns do.
 template <uint32_t W> struct Block {
-  static constexpr uint32_t TILE = W == 256 ? 8 : 32, J = TILE / 8, STRIDE = W + 4;
+  static constexpr uint32_t TILE = W == 256 ? 8 : 32, J = TILE / 8, STRIDE = W + 4, WEIGHTS = TILE == 8 ? 8 : TILE + 8;
   // Two arrays of each side, weights and their gradients by row, rows of queries that pass by, bits of dropout.
   float *own[2], *tile[2], *weights[2];
   Row* rows;
@@ -28,8 +33,8 @@ template <uint32_t W> struct Block {
     extern __shared__ __align__(16) unsigned char shared[];
     own[0] = reinterpret_cast<float*>(shared), own[1] = own[0] + ROWS * STRIDE;
     tile[0] = own[1] + ROWS * STRIDE, tile[1] = tile[0] + TILE * STRIDE;
-    weights[0] = tile[1] + TILE * STRIDE, weights[1] = weights[0] + ROWS * (TILE + 1);
-    rows = reinterpret_cast<Row*>(weights[1] + ROWS * (TILE + 1));
+    weights[0] = tile[1] + TILE * STRIDE, weights[1] = weights[0] + ROWS * WEIGHTS;
+    rows = reinterpret_cast<Row*>(weights[1] + ROWS * WEIGHTS);
     kept = reinterpret_cast<uint8_t*>(rows + TILE);
     row = threadIdx.x / 8, column = threadIdx.x % 8;
   }
@@ -37,15 +42,15 @@ template <uint32_t W> struct Block {
   // Begins to copy N rows of `size` elements, of which `rows` are there; what is not there is zero.
   template <uint32_t N> __device__ static void copy(float* to, const float* from, size_t stride, uint32_t size, int32_t rows) {
 #pragma unroll 1
-    for (uint32_t at = threadIdx.x; at < N * (W / 4); at += THREADS) {
-      uint32_t row = at / (W / 4), element = at % (W / 4) * 4;
+    for (uint32_t turn = 0; turn < N * (W / 4) / THREADS; turn++) {
+      uint32_t at = turn * THREADS + threadIdx.x, row = at / (W / 4), element = at % (W / 4) * 4;
       bool there = int32_t(row) < rows && element < size;
       copy_16(shared_address(to + row * STRIDE + element), from + row * stride + element, there ? 16 : 0);
     }
   }
 
   // This thread's element of weights at its `i`-th row and `j`-th column.
-  __device__ float& element(float* weights, uint32_t i, uint32_t j) const { return weights[(row + 16 * i) * (TILE + 1) + column + 8 * j]; }
+  __device__ float& element(float* weights, uint32_t i, uint32_t j) const { return weights[(row + 16 * i) * WEIGHTS + column + 8 * j]; }
 
   // Products of this thread's rows and columns, to its elements of `to`.
   __device__ void dots(float* to, const float* a, const float* b, uint32_t size) const {
@@ -55,8 +60,9 @@ template <uint32_t W> struct Block {
 #pragma unroll
       for (uint32_t j = 0; j < J; j++) sums[i][j] = 0.0f;
     a += row * STRIDE, b += column * STRIDE;
+    uint32_t d = 0;
 #pragma unroll 1
-    for (uint32_t d = 0; d < size; d += 4) {
+    do {
       Run<float, 4> left[2] = {load<4>(a + d), load<4>(a + 16 * STRIDE + d)};
 #pragma unroll
       for (uint32_t j = 0; j < J; j++) {
@@ -66,7 +72,7 @@ template <uint32_t W> struct Block {
 #pragma unroll
           for (uint32_t i = 0; i < 2; i++) sums[i][j] = fmaf(left[i].of[e], right.of[e], sums[i][j]);
       }
-    }
+    } while ((d += 4) < size);
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++)
 #pragma unroll
@@ -75,12 +81,13 @@ template <uint32_t W> struct Block {
 
   // sums += this thread's rows of weights times the tile's rows, every eighth run of four elements.
   __device__ void gather(float (&sums)[2][W / 32][4], const float* weights, const float* b, uint32_t size) const {
+    uint32_t parts = (size + 31) / 32;
 #pragma unroll 2
     for (uint32_t at = 0; at < TILE; at++) {
-      float of[2] = {weights[row * (TILE + 1) + at], weights[(row + 16) * (TILE + 1) + at]};
+      float of[2] = {weights[row * WEIGHTS + at], weights[(row + 16) * WEIGHTS + at]};
 #pragma unroll
       for (uint32_t c = 0; c < W / 32; c++) {
-        if (32 * c >= size) break;
+        if (32 * c > SURE<W> && c >= parts) break;
         auto right = load<4>(b + at * STRIDE + (column + 8 * c) * 4);
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++)
@@ -93,10 +100,10 @@ template <uint32_t W> struct Block {
   // Bits of what dropout keeps of `queries` queries and KEYS keys.
   template <uint32_t QUERIES, uint32_t KEYS>
   __device__ void draw(const Problem& p, uint32_t sequence, uint32_t head, uint32_t query, uint32_t key) const {
-#pragma unroll 1
-    for (uint32_t at = threadIdx.x; at < QUERIES * KEYS / 8; at += THREADS) {
-      kept[at] = kept_of(p, sequence, head, query + at / (KEYS / 8), key / 8 + at % (KEYS / 8));
-    }
+    static_assert(QUERIES * KEYS / 8 <= THREADS);
+    uint32_t at = threadIdx.x;
+    if (at >= QUERIES * KEYS / 8) return;
+    kept[at] = kept_of(p, sequence, head, query + at / (KEYS / 8), key / 8 + at % (KEYS / 8));
   }
 
   template <uint32_t KEYS> __device__ bool is_kept(uint32_t query, uint32_t key) const {
@@ -123,12 +130,12 @@ __device__ inline void write(const float (&sums)[2][W / 32][4], const float (&fa
 #pragma unroll
     for (uint32_t c = 0; c < W / 32; c++) {
       uint32_t element = (threadIdx.x % 8 + 8 * c) * 4;
-      if (element >= size) continue;
+      if (32 * (c + 1) > SURE<W> && element >= size) continue;
       float* at = to + row * stride + element;
       Run<float, 4> run = {};
       if (add) run = load<4>(at);
 #pragma unroll
-      for (uint32_t e = 0; e < 4; e++) run.of[e] = add ? fmaf(sums[i][c][e], factor[i], run.of[e]) : sums[i][c][e] * factor[i];
+      for (uint32_t e = 0; e < 4; e++) run.of[e] = fmaf(sums[i][c][e], factor[i], run.of[e]);
       store(at, run);
     }
   }
@@ -142,7 +149,7 @@ __device__ inline float score_of(const Problem& p, float slope, float product, i
     float tanh = tanhf(score / p.softcap);
     score = p.softcap * tanh, derivative = 1.0f - tanh * tanh;
   }
-  return slope == 0.0f ? score : score - slope * float(abs(distance));
+  return score - slope * float(abs(distance));
 }
 
 template <uint32_t W>
@@ -166,17 +173,16 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
   clear<W>(sums);
 #pragma unroll
   for (uint32_t i = 0; i < 2; i++) {
-    int32_t query = first + at.row + 16 * i;
-    bool there = query < sequence.queries;
-    lows[i] = there ? visible.low(query) : 0, highs[i] = there ? visible.high(query) : 0;
-    largest[i] = there && p.onto ? lse[query] : -INFINITY, sum[i] = 0.0f;
+    int32_t query = min(first + at.row + 16 * i, sequence.queries - 1);
+    lows[i] = visible.low(query), highs[i] = visible.high(query);
+    largest[i] = p.onto ? lse[query] : -INFINITY, sum[i] = 0.0f;
     if (largest[i] == -INFINITY) continue;
     // One lane of the eight has what there is.
     sum[i] = at.column == 0 ? 1.0f : 0.0f;
 #pragma unroll
     for (uint32_t c = 0; c < W / 32; c++) {
       uint32_t element = (at.column + 8 * c) * 4;
-      if (element >= p.head_size) continue;
+      if (32 * (c + 1) > SURE<W> && element >= p.head_size) continue;
       auto run = load<4>(out + (query - first) * row + element);
 #pragma unroll
       for (uint32_t e = 0; e < 4; e++) sums[i][c][e] = run.of[e];
@@ -184,7 +190,7 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
   }
   int32_t end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
 #pragma unroll 1
-  for (int32_t key = visible.low(first) / int32_t(TILE) * int32_t(TILE); key < end; key += TILE) {
+  for (int32_t key = uint32_t(visible.low(first)) / TILE * TILE; key < end; key += TILE) {
     // Everybody has used the tile before.
     __syncthreads();
     at.template copy<TILE>(at.tile[0], k + size_t(key) * p.k_row, p.k_row, p.head_size, sequence.keys - key);
@@ -225,11 +231,10 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
     // Only this warp has these rows.
     __syncwarp();
     at.gather(sums, at.weights[0], at.tile[1], p.head_size);
-    __syncwarp();
   }
-  // Where there was no tile, the queries are under way still, and the lanes of a row may yet be reading its LSE.
+  // Where there was no tile, the queries are under way still, and others may yet be reading what is written here.
   copy_wait<0>();
-  __syncwarp();
+  __syncthreads();
   float factor[2];
 #pragma unroll
   for (uint32_t i = 0; i < 2; i++) {
@@ -265,7 +270,7 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
   Visible visible(p, arrays, sequence);
   float slope = arrays.slopes ? arrays.slopes[head] : 0.0f;
   size_t row = size_t(p.heads) * p.head_size, token = sequence.query_begin + first;
-  saved += lse_begin(p, arrays, sequence, head) + first;
+  saved += lse_begin(p, arrays, sequence, head);
   k += sequence.key_begin * p.k_row + kv_head * p.head_size, v += sequence.key_begin * p.v_row + kv_head * p.head_size;
   at.template copy<ROWS>(at.own[0], q + token * p.q_row + head * p.head_size, p.q_row, p.head_size, there);
   at.template copy<ROWS>(at.own[1], dout + token * row + head * p.head_size, row, p.head_size, there);
@@ -275,13 +280,13 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
   Row rows[2];
 #pragma unroll
   for (uint32_t i = 0; i < 2; i++) {
-    int32_t query = at.row + 16 * i;
-    lows[i] = query < there ? visible.low(first + query) : 0, highs[i] = query < there ? visible.high(first + query) : 0;
-    rows[i] = query < there ? saved[query] : Row{INFINITY, 0.0f};
+    int32_t query = min(first + at.row + 16 * i, sequence.queries - 1);
+    lows[i] = visible.low(query), highs[i] = visible.high(query);
+    rows[i] = saved[query];
   }
   int32_t end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
 #pragma unroll 1
-  for (int32_t key = visible.low(first) / int32_t(TILE) * int32_t(TILE); key < end; key += TILE) {
+  for (int32_t key = uint32_t(visible.low(first)) / TILE * TILE; key < end; key += TILE) {
     // Everybody has used the tile before.
     __syncthreads();
     at.template copy<TILE>(at.tile[0], k + size_t(key) * p.k_row, p.k_row, p.head_size, sequence.keys - key);
@@ -306,7 +311,6 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
     // Only this warp has these rows.
     __syncwarp();
     at.gather(sums, at.weights[0], at.tile[0], p.head_size);
-    __syncwarp();
   }
   copy_wait<0>();
   size_t stride = p.onto ? row : p.dq_row;
@@ -327,9 +331,10 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
   at.template copy<ROWS>(at.own[1], v + token * p.v_row + kv_head * p.head_size, p.v_row, p.head_size, there);
   float dks[2][W / 32][4], dvs[2][W / 32][4];
   clear<W>(dks), clear<W>(dvs);
-  int32_t from = visible.first_query(first) / int32_t(TILE) * int32_t(TILE), to = visible.last_query(min(first + int32_t(ROWS), sequence.keys));
+  int32_t from = uint32_t(visible.first_query(first)) / TILE * TILE, to = visible.last_query(min(first + int32_t(ROWS), sequence.keys));
+  uint32_t head = kv_head * group;
 #pragma unroll 1
-  for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+  do {
     float slope = arrays.slopes ? arrays.slopes[head] : 0.0f;
     const float* q_head = q + sequence.query_begin * p.q_row + head * p.head_size;
     const float* dout_head = dout + sequence.query_begin * row + head * p.head_size;
@@ -349,9 +354,9 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
       at.dots(at.weights[1], at.own[1], at.tile[1], p.head_size);
 #pragma unroll 1
       for (uint32_t j = 0; j < J; j++) {
-        int32_t column = at.column + 8 * j, of_query = query + column;
-        bool inside = of_query < sequence.queries;
-        int32_t low = inside ? visible.low(of_query) : 0, high = inside ? visible.high(of_query) : 0;
+        // The weights of a query beyond the last one, whose LSE is +inf, are 0.
+        int32_t column = at.column + 8 * j, of_query = min(query + column, sequence.queries - 1);
+        int32_t low = visible.low(of_query), high = visible.high(of_query);
 #pragma unroll 1
         for (uint32_t i = 0; i < 2; i++) {
           int32_t key = first + at.row + 16 * i;
@@ -365,9 +370,8 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
       __syncwarp();
       at.gather(dvs, at.weights[0], at.tile[1], p.head_size);
       at.gather(dks, at.weights[1], at.tile[0], p.head_size);
-      __syncwarp();
     }
-  }
+  } while (++head < (kv_head + 1) * group);
   copy_wait<0>();
   size_t whole = size_t(p.kv_heads) * p.head_size, dk_row = p.onto ? whole : p.dk_row, dv_row = p.onto ? whole : p.dv_row;
   write<W>(dks, {p.scale, p.scale}, dk + token * dk_row + kv_head * p.head_size, dk_row, there, p.head_size, p.onto);
@@ -375,11 +379,15 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
 }
 
 // A warp a row of out.
+template <uint32_t W>
 __device__ inline void rows(const float* out, const float* dout, const float* lse, Row* to, uint32_t starts, uint32_t all, const Problem& p) {
   uint32_t row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   if (row >= all * p.heads) return;
   float sum = 0.0f;
-  for (uint32_t at = threadIdx.x % 32 * 4; at < p.head_size; at += 128) {
+#pragma unroll
+  for (uint32_t c = 0; c < W / 128; c++) {
+    uint32_t at = threadIdx.x % 32 * 4 + 128 * c;
+    if (128 * (c + 1) > SURE<W> && at >= p.head_size) continue;
     auto a = load<4>(out + size_t(row) * p.head_size + at), b = load<4>(dout + size_t(row) * p.head_size + at);
 #pragma unroll
     for (uint32_t e = 0; e < 4; e++) sum = fmaf(a.of[e], b.of[e], sum);
@@ -391,22 +399,23 @@ __device__ inline void rows(const float* out, const float* dout, const float* ls
   to[at] = {lse[at] == -INFINITY ? INFINITY : lse[at], sum};
 }
 
+// Shared memory lets in no more than two blocks: registers are not short.
 #define ENTRIES(W)                                                                                                                     \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                                                \
       attention_rows_##W##_f32(const float* out, const float* dout, const float* lse, Row* to, uint32_t starts, uint32_t all,          \
                                const __grid_constant__ Problem p) {                                                                    \
-    rows(out, dout, lse, to, starts, all, p);                                                                                          \
+    rows<W>(out, dout, lse, to, starts, all, p);                                                                                          \
   }                                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                             \
       attention_forward_##W##_f32(const float* q, const float* k, const float* v, float* out, float* lse, ARRAYS) {                    \
     forward<W>(q, k, v, out, lse, GIVEN);                                                                                              \
   }                                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                             \
       attention_queries_##W##_f32(const float* q, const float* k, const float* v, const float* dout, const Row* saved, float* dq,      \
                                   ARRAYS) {                                                                                            \
     queries<W>(q, k, v, dout, saved, dq, GIVEN);                                                                                       \
   }                                                                                                                                    \
-  extern "C" __global__ void __launch_bounds__(THREADS)                                                                                \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                                             \
       attention_keys_##W##_f32(const float* q, const float* k, const float* v, const float* dout, const Row* saved, float* dk,         \
                                float* dv, ARRAYS) {                                                                                    \
     keys<W>(q, k, v, dout, saved, dk, dv, GIVEN);                                                                                      \

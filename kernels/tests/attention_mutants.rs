@@ -49,16 +49,11 @@ fn mutants_of_head_sizes_up_to_64_are_killed() {
     tried::<bf16>("attention_64", 64, sample(2, 20)).assert_killed_of_100(LEAST);
 }
 
-#[test]
-fn mutants_in_f32_are_killed() {
-    tried::<f32>("attention_f32", 128, sample(2, 14)).assert_killed_of_100(LEAST);
-}
-
 #[cfg(feature = "long-tests")]
 #[test]
 fn mutants_of_other_types_and_head_sizes_are_killed() {
     use warpweft_device::f16;
-    let verdict = tried::<f16>("attention_64", 64, 5).and(tried::<f32>("attention_f32", 256, 8));
+    let verdict = tried::<f16>("attention_64", 64, 5);
     let verdict = verdict.and(tried::<bf16>("attention_128", 128, 10)).and(tried::<f16>("attention_128", 128, 4));
     let verdict = verdict.and(tried::<bf16>("attention_256", 256, 10)).and(tried::<f16>("attention_256", 256, 4));
     verdict.assert_killed_of_100(LEAST);

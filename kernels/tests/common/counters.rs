@@ -20,6 +20,33 @@ pub(crate) fn wide_sectors(profiles: &[Profile]) -> u64 {
     sectors(profiles, |text| text.contains(".v4.") || text.contains(".v2.u64"))
 }
 
+/// What a launch does, however its threads are scheduled.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Work {
+    kernel: String,
+    /// Lanes that access global memory, and the sectors that they touch: all, and 16 bytes a lane.
+    lanes: u64,
+    sectors: u64,
+    wide: u64,
+    /// Passes over the banks of shared memory.
+    wavefronts: u64,
+    /// Operations on floats.
+    operations: [u64; 3],
+}
+
+/// The work of launches, in order.
+pub(crate) fn work(profiles: &[Profile]) -> Vec<Work> {
+    let work = |profile: &Profile| Work {
+        kernel: profile.kernel.clone(),
+        lanes: profile.instructions.iter().filter(|line| line.requests > 0).map(|line| line.lanes).sum(),
+        sectors: sectors(std::slice::from_ref(profile), |_| true),
+        wide: wide_sectors(std::slice::from_ref(profile)),
+        wavefronts: profile.wavefronts.0,
+        operations: [profile.f32_operations, profile.f64_operations, profile.tensor_operations],
+    };
+    profiles.iter().map(work).collect()
+}
+
 /// Asserts that the kernels are bound by memory alone: that the sectors of 32 bytes that they touch are at most 1.05 times the
 /// bytes that any kernel must move, that all but 5 % of them are touched by accesses of 16 bytes a thread, and that accesses to
 /// shared memory do not conflict.

@@ -12,7 +12,7 @@ use bytemuck::Pod;
 use warpweft_kernels::{Program, programs};
 
 use super::On;
-use super::counters::wide_sectors;
+use super::counters::work;
 use super::mutants::{Mutant, mutants, only};
 
 /// One of two numbers: the second where time is no matter.
@@ -72,8 +72,16 @@ impl<'a> Trial<'a> {
 
     /// A device with a text in the program's place; none where it does not load. A launch ends after `limit` instructions of warps.
     fn device(&self, ptx: &str, limit: u64) -> Option<On> {
-        let way = "software?check=all&divergence=independent&async=latest&schedule=random&seed=3";
-        let on = On::open(&format!("{way}&limit={limit}{}", self.settings));
+        self.open("check=all&divergence=independent&async=latest&schedule=random&seed=3", ptx, limit)
+    }
+
+    /// One whose warps and lanes go side by side, so that its counters say what the text does and not how it was run.
+    fn counting_device(&self, ptx: &str, limit: u64) -> Option<On> {
+        self.open("schedule=rr", ptx, limit)
+    }
+
+    fn open(&self, way: &str, ptx: &str, limit: u64) -> Option<On> {
+        let on = On::open(&format!("software?{way}&limit={limit}{}", self.settings));
         on.device.replace_program(self.program.ptx, ptx).is_ok().then_some(on)
     }
 
@@ -100,27 +108,30 @@ impl<'a> Trial<'a> {
             judge.seen
         };
         // What runs for ever is ended.
-        let (limit, reached, wide) = {
-            let (on, mut judge) =
-                (self.device(&ptx, u64::MAX).unwrap(), Judge { right: Some(&right), seen: Vec::new() });
-            let (_, profiles) = on.stream.profile(|| proof(&on, &mut judge)).unwrap();
+        let profiles = |on: On| {
+            let mut judge = Judge { right: Some(&right), seen: Vec::new() };
+            on.stream.profile(|| proof(&on, &mut judge)).unwrap().1
+        };
+        let (limit, reached) = {
+            let profiles = profiles(self.device(&ptx, u64::MAX).unwrap());
             let lines = profiles.iter().flat_map(|profile| &profile.instructions).map(|line| line.line as usize);
             let most = profiles.iter().map(|profile| profile.warp_instructions).max().unwrap_or(0);
-            (
-                if most > 0 { 4 * most + 10_000 } else { 3_000_000 },
-                lines.collect::<HashSet<_>>(),
-                wide_sectors(&profiles),
-            )
+            (if most > 0 { 4 * most + 10_000 } else { 3_000_000 }, lines.collect::<HashSet<_>>())
+        };
+        let needed = work(&profiles(self.counting_device(&ptx, u64::MAX).unwrap()));
+        let holds = |on: &On| {
+            let mut judge = Judge { right: Some(&right), seen: Vec::new() };
+            catch_unwind(AssertUnwindSafe(|| proof(on, &mut judge))).is_ok()
         };
         let survives = |mutant: &Mutant| {
-            let Some(on) = self.device(&mutant.text(&ptx), limit) else { return false };
-            let holds = || {
-                let mut judge = Judge { right: Some(&right), seen: Vec::new() };
-                catch_unwind(AssertUnwindSafe(|| proof(&on, &mut judge))).is_ok()
-            };
-            // Under every check; then under the counters, as what moves less in wide accesses than it should is wrong too, and what
-            // reads a tile that nobody needs.
-            holds() && on.stream.profile(holds).is_ok_and(|(holds, profiles)| holds && wide_sectors(&profiles) == wide)
+            let ptx = mutant.text(&ptx);
+            // Under every check; then under the counters, as what does other work than it should is wrong too: accesses that are
+            // narrower, a tile that nobody needs, products of zeros.
+            self.device(&ptx, limit).is_some_and(|on| holds(&on))
+                && self.counting_device(&ptx, limit).is_some_and(|on| {
+                    let done = on.stream.profile(|| holds(&on));
+                    done.is_ok_and(|(holds, profiles)| holds && work(&profiles) == needed)
+                })
         };
         let all = self.chosen(&ptx);
         let (next, survivors) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
