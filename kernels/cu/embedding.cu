@@ -41,7 +41,8 @@ __device__ inline void forward(const uint32_t* ids, const T* table, const T* pos
 }
 
 // The sum of rows of dy in f64, added to a row of a gradient and rounded once: N columns a thread. `row` is the first one, `next` gives the
-// number of the next or false.
+// number of the next or false. `packed` here: columns are a multiple of four, which 16 bytes hold of the gradient; it begins at a multiple
+// of 16 bytes, and dy at one of four elements.
 template <uint32_t N, class T, class Next> __device__ inline void add_rows(const T* dy, f32* gradient, uint32_t columns, uint32_t row, Next next) {
   uint32_t at = (blockIdx.y * blockDim.x + threadIdx.x) * N;
   if (at >= columns) return;
@@ -51,8 +52,10 @@ template <uint32_t N, class T, class Next> __device__ inline void add_rows(const
 #pragma unroll
     for (uint32_t i = 0; i < N; i++) sum[i] += double(to_f32(run.of[i]));
   } while (next(row));
+  auto run = load<N>(gradient + at);
 #pragma unroll
-  for (uint32_t i = 0; i < N; i++) gradient[at + i] = float(double(gradient[at + i]) + sum[i]);
+  for (uint32_t i = 0; i < N; i++) run.of[i] = float(double(run.of[i]) + sum[i]);
+  store(gradient + at, run);
 }
 
 // keys, rows: the tokens' places in the table, sorted, and where they stand. Grid: rows, columns by blockDim.x runs. The first of equal
@@ -85,14 +88,14 @@ template <uint32_t N, class T> __device__ inline void backward_positions(const T
   extern "C" __global__ void embedding_backward_table_##T(const uint32_t* keys, const uint32_t* rows, const T* dy, f32* gradient,              \
                                                           uint32_t len, uint32_t columns, uint32_t held, uint32_t packed) {                    \
     if (packed) {                                                                                                                              \
-      backward_table<16 / sizeof(T)>(keys, rows, dy, gradient, len, columns, held);                                                            \
+      backward_table<4>(keys, rows, dy, gradient, len, columns, held);                                                            \
     } else {                                                                                                                                   \
       backward_table<1>(keys, rows, dy, gradient, len, columns, held);                                                                         \
     }                                                                                                                                          \
   }                                                                                                                                            \
   extern "C" __global__ void embedding_backward_positions_##T(const T* dy, f32* gradient, uint32_t rows, uint32_t columns, uint32_t packed) {  \
     if (packed) {                                                                                                                              \
-      backward_positions<16 / sizeof(T)>(dy, gradient, rows, columns);                                                                         \
+      backward_positions<4>(dy, gradient, rows, columns);                                                                         \
     } else {                                                                                                                                   \
       backward_positions<1>(dy, gradient, rows, columns);                                                                                      \
     }                                                                                                                                          \

@@ -74,8 +74,8 @@ impl<T: Float> Case<T> {
     fn backward(&self, on: &On) -> Vec<f32> {
         let Shape { channels, vocab, positions, .. } = self.shape;
         let (ids, dy) = (on.up(&self.ids), on.padded(self.before, &self.dy));
-        let mut dtable = on.padded(1, &normal(vocab * channels, 4));
-        let mut dpositions = on.padded(1, &normal(positions * channels, 5));
+        let mut dtable = on.padded(self.before, &normal(vocab * channels, 4));
+        let mut dpositions = on.padded(self.before, &normal(positions * channels, 5));
         let (ids, out) = (ids.as_view(), (dtable.view_mut(), Some(dpositions.view_mut())));
         embedding::backward(&on.stream, self.shape, ids, dy.view(), out.0, out.1).unwrap();
         let mut all = [dtable.down(on), dpositions.down(on)].concat();

@@ -79,7 +79,7 @@ pub(super) fn backward_table<T: Float>(
         return Ok(());
     }
     let [first, held, vocab] = held(op, shape, shard)?;
-    let (packed, extent) = extent::<T>(op, ids.len(), channels, dy)?;
+    let (packed, extent) = extent(op, [ids.len(), channels], dy, &dtable)?;
     let sort = Sort::new(&EMBEDDING, op.name, stream, ids.len())?;
     let [word, number] = stream.device().fault(op.ids)?;
     let len = Arg::from(ids.len() as u32);
@@ -112,7 +112,7 @@ pub(super) fn backward_positions<T: Float>(
     if batch == 0 || tokens == 0 || channels == 0 {
         return Ok(());
     }
-    let (packed, extent) = extent::<T>(op, tokens, channels, dy)?;
+    let (packed, extent) = extent(op, [tokens, channels], dy, &dpositions)?;
     let args = [
         dy.try_into()?,
         dpositions.try_into()?,
@@ -123,12 +123,18 @@ pub(super) fn backward_positions<T: Float>(
     EMBEDDING.launch::<T>(stream, "embedding_backward_positions_", extent, &args)
 }
 
-/// Whether 16 bytes are moved at a time, and a block for each of `rows` sums and each `THREADS` runs of columns.
-fn extent<T: Float>(op: Op, rows: usize, channels: usize, dy: View<'_, T>) -> Result<(bool, Extent), KernelError> {
+/// Whether four elements are moved at a time, and a block for each of `rows` sums and each `THREADS` runs of columns.
+fn extent<T: Float>(
+    op: Op,
+    [rows, channels]: [usize; 2],
+    dy: View<'_, T>,
+    gradient: &ViewMut<'_, f32>,
+) -> Result<(bool, Extent), KernelError> {
+    const RUN: usize = 4;
     fits(op.name, "rows", dy.len() / channels, i32::MAX as usize)?;
     fits(op.name, "channels", channels, MOST_TILES * THREADS as usize)?;
-    let packed = dy.is_aligned(16) && (channels * size_of::<T>()).is_multiple_of(16);
-    let run = if packed { 16 / size_of::<T>() } else { 1 };
-    let tiles = channels.div_ceil(THREADS as usize * run) as u32;
+    let aligned = dy.is_aligned(RUN * size_of::<T>()) && gradient.as_view().is_aligned(RUN * size_of::<f32>());
+    let packed = aligned && channels.is_multiple_of(RUN);
+    let tiles = channels.div_ceil(THREADS as usize * if packed { RUN } else { 1 }) as u32;
     Ok((packed, Extent { grid: [rows as u32, tiles, 1], block: [THREADS, 1, 1], shared: 0 }))
 }

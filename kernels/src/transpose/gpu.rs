@@ -6,9 +6,25 @@ use super::Shape;
 use crate::KernelError;
 use crate::launch::{Extent, TRANSPOSE, fits};
 
-/// Threads of a block, and how many of their squares lie along the columns and along the rows of a tile.
+/// Threads of a block.
 const THREADS: u32 = 256;
-const SQUARES: [usize; 2] = [8, 32];
+/// How many squares of what 16 bytes hold, on a side, a block turns in registers: along rows and along columns.
+const SQUARES: [usize; 2] = [32, 8];
+/// Bytes that a request to memory moves whole.
+const SECTOR: usize = 32;
+/// The side of a tile in shared memory where a matrix is larger both ways.
+const SIDE: usize = 64;
+
+/// The rows and columns of a tile in shared memory: all of a side that is short, and of the other side as much as fits.
+fn staged([rows, columns]: [usize; 2]) -> [usize; 2] {
+    // A multiple of a sector whatever the type.
+    let beside = |short: usize| SIDE * SIDE / short / SECTOR * SECTOR;
+    match (rows <= SIDE, columns <= SIDE) {
+        (true, _) => [rows, columns.min(beside(rows))],
+        (false, true) => [rows.min(beside(columns)), columns],
+        (false, false) => [SIDE, SIDE],
+    }
+}
 
 pub(super) fn transpose<T: Float>(
     op: &'static str,
@@ -25,11 +41,16 @@ pub(super) fn transpose<T: Float>(
     };
     fits(op, "rows", rows, i32::MAX as usize)?;
     fits(op, "columns", columns, i32::MAX as usize)?;
-    let blocks = (columns.div_ceil(SQUARES[0] * n) * rows.div_ceil(SQUARES[1] * n)).saturating_mul(batch);
+    let sectors = [rows, columns].iter().all(|side| (side * size_of::<T>()).is_multiple_of(SECTOR));
+    let packed = sectors && x.is_aligned(16) && y.as_view().is_aligned(16);
+    let [high, wide] = if packed { SQUARES.map(|squares| squares * n) } else { staged([rows, columns]) };
+    let blocks = (columns.div_ceil(wide) * rows.div_ceil(high)).saturating_mul(batch);
     fits(op, "tiles", blocks, i32::MAX as usize)?;
-    let aligned = x.is_aligned(16) && y.as_view().is_aligned(16);
-    let packed = aligned && rows.is_multiple_of(n) && columns.is_multiple_of(n);
-    let extent = Extent { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared: 0 };
-    let args = [x.try_into()?, y.try_into()?, (rows as u32).into(), (columns as u32).into(), u32::from(packed).into()];
+    // As in `slot_of` of the kernel.
+    let slots = high * (wide + wide / n) + high / n * (n / 2);
+    let shared = if packed { 0 } else { (slots * size_of::<u32>()) as u32 };
+    let extent = Extent { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared };
+    let sizes = [rows, columns, usize::from(packed), high, wide].map(|size| (size as u32).into());
+    let args = [x.try_into()?, y.try_into()?].into_iter().chain(sizes).collect::<Vec<_>>();
     TRANSPOSE.launch::<T>(stream, name, extent, &args)
 }

@@ -63,11 +63,22 @@ pub(crate) fn assert_bound_by_memory(what: &str, profiles: &[Profile], again: us
 #[track_caller]
 pub(crate) fn assert_bound_by_memory_but(what: &str, profiles: &[Profile], again: usize, narrow: u64) {
     assert!(!profiles.is_empty(), "{what}: no kernel");
+    assert_wide(what, profiles, again, narrow);
+    let conflicts: u64 = profiles.iter().map(|profile| profile.wavefronts.1).sum();
+    assert_eq!(conflicts, 0, "{what}: bank conflicts");
+}
+
+/// The same where accesses to shared memory may conflict.
+#[track_caller]
+pub(crate) fn assert_moved_once(what: &str, profiles: &[Profile]) {
+    assert_wide(what, profiles, 0, 5);
+}
+
+#[track_caller]
+fn assert_wide(what: &str, profiles: &[Profile], again: usize, narrow: u64) {
     let sum = |of: fn(&Profile) -> u64| profiles.iter().map(of).sum::<u64>();
     let (moved, least) = (sum(|p| p.read_bytes + p.written_bytes), sum(|p| p.least_bytes) + again as u64);
     let (wide, all) = (wide_sectors(profiles), sectors(profiles, |_| true));
-    let conflicts = sum(|p| p.wavefronts.1);
     assert!(moved * 100 <= least * 105, "{what}: {moved} bytes moved, the least is {least}");
     assert!(wide * 100 >= all * (100 - narrow), "{what}: {wide} of {all} sectors are touched 16 bytes a thread");
-    assert_eq!(conflicts, 0, "{what}: bank conflicts");
 }
