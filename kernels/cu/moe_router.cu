@@ -1,10 +1,13 @@
 // Routing to experts: scores, choice and weights of each row, their gradients, and what keeps experts evenly used.
 // Contracts: kernels/src/moe/router/mod.rs, kernels/src/moe/balance/mod.rs.
 //
-// Launch, where nothing else is said: a warp a row, blockDim.y rows a block; a lane has every 32nd expert. Scores are made once and read
-// again for each choice, from the L1 cache: a row of them is short. Scores, sums and gradients are f64, each lane's in turn, then over lanes
-// in a fixed tree, and rounded once; sums over the chosen run in the order of the choice. So the numbers are the CPU's but where the last
-// places of an f64 decide a rounding. Bound by memory (64-bit arithmetic on cards that have little of it).
+// Launch, where nothing else is said: a warp a row, blockDim.y rows a block; a lane has every 32nd expert. `staged`: bytes of dynamic shared
+// memory for a row, which keeps all that is read and written until it is done, so that global memory is asked once; 0 where a row is too
+// long for that: then its numbers are read again from where they lie. `packed`: experts are a multiple of what 16 bytes hold, and all arrays
+// of rows of them begin at multiples of 16 bytes. Scores, sums and gradients are f64, each lane's in turn, then over lanes in a fixed tree,
+// and rounded once; sums over the chosen run in the order of the choice. So the numbers are the CPU's but where the last places of an f64
+// decide a rounding. Bound by memory (64-bit arithmetic on cards that have little of it).
+#include <type_traits>
 #include "element.cuh"
 #include "fault.cuh"
 #include "reduce.cuh"
@@ -18,6 +21,25 @@ template <> __device__ inline f16 from_f64<f16>(double x) { return __double2half
 constexpr double LEAST = 1.1754943508222875e-38;
 
 __device__ inline uint32_t row_of_warp() { return blockIdx.x * blockDim.y + threadIdx.y; }
+
+// A warp's dynamic shared memory, handed out from its begin; every array in it begins at a multiple of 16 bytes.
+struct Staging {
+  unsigned char* next;
+
+  __device__ static Staging of_warp(uint32_t bytes) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    return {memory + size_t(threadIdx.y) * bytes};
+  }
+  template <class T> __device__ T* array(uint32_t len) {
+    T* begin = reinterpret_cast<T*>(next);
+    next += (size_t(len) * sizeof(T) + 15) / 16 * 16;
+    return begin;
+  }
+};
+
+template <class T> __device__ inline void copy_row(T* to, const T* from, uint32_t len, bool packed) {
+  for_row<T>(len, packed, [&](uint32_t at, auto count) { store(to + at, load<count.VALUE>(from + at)); });
+}
 
 // e^x within 2 units in the last place for x from -708 to 0, and e^-708 below, which no f32 tells from 0; NaN for NaN. x = n ln 2 + r,
 // |r| <= ln 2 / 2, and e^r by its series.
@@ -69,14 +91,14 @@ template <class T> __device__ inline void write_scores(const T* logits, f32* sco
 }
 
 // What an expert is chosen by.
-__device__ inline float value_of(const f32* scores, const f32* bias, uint32_t expert) { return scores[expert] + (bias ? bias[expert] : 0.0f); }
+__device__ inline float value_of(const f32* values, const f32* bias, uint32_t expert) { return values[expert] + (bias ? bias[expert] : 0.0f); }
 
 // The first expert of the row behind `last`.
-__device__ inline uint64_t choose(const f32* scores, const f32* bias, uint32_t experts, uint64_t last) {
+__device__ inline uint64_t choose(const f32* values, const f32* bias, uint32_t experts, uint64_t last) {
   uint64_t own = 0;
 #pragma unroll 1
   for (uint32_t expert = threadIdx.x; expert < experts; expert += 32) {
-    uint64_t choice = choice_of(value_of(scores, bias, expert), expert);
+    uint64_t choice = choice_of(value_of(values, bias, expert), expert);
     if (choice < last) own = Largest::of(own, choice);
   }
   return reduce_warp<Largest>(own);
@@ -85,31 +107,53 @@ __device__ inline uint64_t choose(const f32* scores, const f32* bias, uint32_t e
 // `margins`: of each row how far the first expert that is not chosen is from the last one that is; null where all are chosen, or none.
 template <class T>
 __device__ inline void forward(const T* logits, const f32* bias, f32* scores, uint32_t* chosen, f32* weights, f32* margins, uint32_t rows, uint32_t experts,
-                               uint32_t top_k, float scale, bool sigmoid, bool normalize) {
+                               uint32_t top_k, float scale, bool sigmoid, bool normalize, uint32_t staged, bool packed) {
   uint32_t row = row_of_warp();
   if (row >= rows) return;
-  scores += size_t(row) * experts, chosen += size_t(row) * top_k, weights += size_t(row) * top_k;
-  write_scores(logits + size_t(row) * experts, scores, experts, sigmoid);
+  logits += size_t(row) * experts, scores += size_t(row) * experts, chosen += size_t(row) * top_k, weights += size_t(row) * top_k;
+  f32 *own = scores, *sums = nullptr, *unscaled = weights;
+  uint32_t* choices = chosen;
+  if (staged) {
+    Staging staging = Staging::of_warp(staged);
+    T* kept = staging.array<T>(experts);
+    copy_row(kept, logits, experts, packed);
+    __syncwarp();
+    logits = kept, own = staging.array<f32>(experts), choices = staging.array<uint32_t>(top_k), unscaled = staging.array<f32>(top_k);
+    if (bias) sums = staging.array<f32>(experts);
+  }
+  write_scores(logits, own, experts, sigmoid);
+  const f32* values = own;
+  if (sums) {
+#pragma unroll 1
+    for (uint32_t expert = threadIdx.x; expert < experts; expert += 32) sums[expert] = own[expert] + bias[expert];
+    values = sums, bias = nullptr;
+  }
   __syncwarp();
+  if (staged) copy_row(scores, own, experts, packed);
   uint64_t last = ~0ull;
   double sum = 0.0;
   uint32_t rounds = top_k + (margins ? 1 : 0);
   // All lanes have the same choice, and write it.
 #pragma unroll 1
   for (uint32_t k = 0; k < rounds; k++) {
-    uint64_t next = choose(scores, bias, experts, last);
+    uint64_t next = choose(values, bias, experts, last);
     if (k == top_k) {
       // NaN where one of the two is.
-      margins[row] = value_of(scores, bias, index_of(last)) - value_of(scores, bias, index_of(next));
+      margins[row] = value_of(values, bias, index_of(last)) - value_of(values, bias, index_of(next));
       break;
     }
     last = next;
-    chosen[k] = index_of(last);
-    sum += double(scores[index_of(last)]);
+    float score = own[index_of(last)];
+    choices[k] = index_of(last), unscaled[k] = score;
+    sum += double(score);
   }
   double divisor = normalize ? fmax(sum, LEAST) : 1.0;
+  __syncwarp();
 #pragma unroll 1
-  for (uint32_t k = threadIdx.x; k < top_k; k += 32) weights[k] = float(double(scores[chosen[k]]) / divisor * double(scale));
+  for (uint32_t k = threadIdx.x; k < top_k; k += 32) {
+    chosen[k] = choices[k];
+    weights[k] = float(double(unscaled[k]) / divisor * double(scale));
+  }
 }
 
 // The smallest margin, as its bits, and the first row that has it; NaNs are larger than all. One block of 1024.
@@ -121,17 +165,31 @@ extern "C" __global__ void __launch_bounds__(1024) moe_router_margin(const f32* 
   own = reduce_warp<Smallest>(own);
   scratch[threadIdx.x / 32] = own;
   __syncthreads();
-  *smallest = reduce_warp<Smallest>(scratch[threadIdx.x % 32]);
+  if (threadIdx.x < 32) *smallest = reduce_warp<Smallest>(scratch[threadIdx.x]);
 }
 
 // `dscores` may be null. A row with an expert that there is not is noted, and nothing is written for it.
 template <class T>
 __device__ inline void backward(const f32* scores, const uint32_t* chosen, const f32* dweights, const f32* dscores, T* dlogits, uint32_t rows, uint32_t experts,
-                                uint32_t top_k, float scale, bool sigmoid, bool normalize, uint64_t* word, uint64_t number) {
+                                uint32_t top_k, float scale, bool sigmoid, bool normalize, uint64_t* word, uint64_t number, uint32_t staged, bool packed) {
   uint32_t row = row_of_warp();
   if (row >= rows) return;
   scores += size_t(row) * experts, dlogits += size_t(row) * experts, chosen += size_t(row) * top_k, dweights += size_t(row) * top_k;
   if (dscores) dscores += size_t(row) * experts;
+  T* gradients = dlogits;
+  f32* of_chosen = nullptr;
+  if (staged) {
+    Staging staging = Staging::of_warp(staged);
+    auto keep = [&](auto& from, uint32_t len, bool packed) {
+      auto* to = staging.array<std::remove_const_t<std::remove_pointer_t<std::remove_reference_t<decltype(from)>>>>(len);
+      copy_row(to, from, len, packed);
+      from = to;
+    };
+    keep(scores, experts, packed), keep(chosen, top_k, false), keep(dweights, top_k, false);
+    if (dscores) keep(dscores, experts, packed);
+    gradients = staging.array<T>(experts), of_chosen = staging.array<f32>(top_k);
+    __syncwarp();
+  }
   double divisor = 1.0, mean = 0.0;
   // All lanes do the same here, and on what they read: the chosen are few.
   if (normalize) divisor = 0.0;
@@ -140,6 +198,7 @@ __device__ inline void backward(const f32* scores, const uint32_t* chosen, const
     uint32_t expert = chosen[k];
     if (expert >= experts) return note_fault(word, number, row, expert, experts);
     double score = scores[expert];
+    if (of_chosen && k % 32 == threadIdx.x) of_chosen[k] = float(score);
     if (normalize) divisor += score, mean += double(dweights[k]) * score;
   }
   divisor = fmax(divisor, LEAST), mean /= divisor;
@@ -152,7 +211,7 @@ __device__ inline void backward(const f32* scores, const uint32_t* chosen, const
       for (uint32_t expert = threadIdx.x; expert < experts; expert += 32) common += double(scores[expert]) * double(dscores[expert]);
     }
 #pragma unroll 1
-    for (uint32_t k = threadIdx.x; k < top_k; k += 32) common += double(scores[chosen[k]]) * of_weight(k);
+    for (uint32_t k = threadIdx.x; k < top_k; k += 32) common += double(of_chosen ? of_chosen[k] : scores[chosen[k]]) * of_weight(k);
     common = reduce_warp<Sum>(common);
   }
 #pragma unroll 1
@@ -162,20 +221,24 @@ __device__ inline void backward(const f32* scores, const uint32_t* chosen, const
     for (uint32_t k = 0; k < top_k; k++) {
       if (chosen[k] == expert) d += of_weight(k);
     }
-    dlogits[expert] = from_f64<T>(sigmoid ? score * (1.0 - score) * d : score * (d - common));
+    gradients[expert] = from_f64<T>(sigmoid ? score * (1.0 - score) * d : score * (d - common));
   }
+  if (!staged) return;
+  __syncwarp();
+  copy_row(dlogits, gradients, experts, packed);
 }
 
 #define ENTRIES(T)                                                                                                                            \
   extern "C" __global__ void moe_router_forward_##T(const T* logits, const f32* bias, f32* scores, uint32_t* chosen, f32* weights,            \
                                                     f32* margins, uint32_t rows, uint32_t experts, uint32_t top_k, float scale,               \
-                                                    uint32_t sigmoid, uint32_t normalize) {                                                   \
-    forward<T>(logits, bias, scores, chosen, weights, margins, rows, experts, top_k, scale, sigmoid, normalize);                              \
+                                                    uint32_t sigmoid, uint32_t normalize, uint32_t staged, uint32_t packed) {                 \
+    forward<T>(logits, bias, scores, chosen, weights, margins, rows, experts, top_k, scale, sigmoid, normalize, staged, packed);              \
   }                                                                                                                                           \
   extern "C" __global__ void moe_router_backward_##T(const f32* scores, const uint32_t* chosen, const f32* dweights, const f32* dscores,      \
                                                      T* dlogits, uint32_t rows, uint32_t experts, uint32_t top_k, float scale,                \
-                                                     uint32_t sigmoid, uint32_t normalize, uint64_t* word, uint64_t number) {                 \
-    backward<T>(scores, chosen, dweights, dscores, dlogits, rows, experts, top_k, scale, sigmoid, normalize, word, number);                   \
+                                                     uint32_t sigmoid, uint32_t normalize, uint64_t* word, uint64_t number,                   \
+                                                     uint32_t staged, uint32_t packed) {                                                      \
+    backward<T>(scores, chosen, dweights, dscores, dlogits, rows, experts, top_k, scale, sigmoid, normalize, word, number, staged, packed);   \
   }
 
 ENTRIES(f32)

@@ -108,7 +108,7 @@ fn nans_come_through_where_they_are_and_nowhere_else() {
 #[test]
 fn numbers_that_there_are_not_name_their_row() {
     let on = On::software();
-    let ((moved, written), (sorted, [keep, counts, order, places])) = (outside(&on), outside_sort(&on));
+    let ((moved, written), (sorted, [keep, counts, order, places])) = (outside::<f32>(&on), outside_sort(&on));
     let expected = [
         ("moe::dispatch::permute: `order`", ["8 in row 2", "9 in row 3"], "less than 8"),
         ("moe::dispatch::combine: `places`", ["6 in row 1", "7 in row 3"], "less than 6"),
@@ -121,7 +121,7 @@ fn numbers_that_there_are_not_name_their_row() {
         assert!(said.contains(call) && row && said.contains(limit), "{said}");
     }
     let (permuted, summed, dweights) = (&written[..24], &written[24..40], &written[40..]);
-    let rows = |values: &[f32], width: usize| -> Vec<bool> {
+    let rows = |values: &[f64], width: usize| -> Vec<bool> {
         values.chunks(width).map(|row| row.iter().all(|x| *x == 0.5)).collect()
     };
     assert_eq!(rows(permuted, 4), [false, false, true, true, false, false]);

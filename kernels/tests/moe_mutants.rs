@@ -12,8 +12,13 @@ use common::mutants::try_mutants;
 use common::routing::{
     PLAIN, PLAIN_SIGMOID, Routed, Routing, SIGMOID, SOFTMAX, balanced, outside_backward, outside_sums,
 };
+use common::trial::{Trial, Verdict, sample};
 use common::{On, f64s, normal};
+use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::{Program, programs};
+
+/// How many are tried of kernels in the other storage types.
+const SOME: usize = sample(8, usize::MAX);
 
 fn program(op: &str) -> &'static Program {
     programs().iter().find(|program| program.op == op).unwrap()
@@ -33,16 +38,20 @@ impl<R: PartialEq> First<R> {
 
 /// Cases that take every way through the kernels: one lane's experts and several, fewer than lanes, chosen by part, all and
 /// none, one far above all others, values that are equal, zero and below.
-fn cases() -> Vec<Routing<f32>> {
+fn cases<T: Float>() -> Vec<Routing<T>> {
     let mut tied = Routing::new((5, 70, 3), PLAIN_SIGMOID, 0);
-    tied.logits.iter_mut().enumerate().for_each(|(i, x)| *x = ((i * i) % 5) as f32);
+    tied.logits.iter_mut().enumerate().for_each(|(i, x)| *x = T::from_f32(((i * i) % 5) as f32));
     let mut far = Routing::new((40, 40, 2), PLAIN, 0);
-    far.logits.iter_mut().enumerate().for_each(|(i, x)| *x = if i % 40 == i / 40 { 390.0 } else { *x - 375.0 });
+    let one = |(i, x): (usize, &mut T)| *x = T::from_f32(if i % 40 == i / 40 { 390.0 } else { x.to_f32() - 375.0 });
+    far.logits.iter_mut().enumerate().for_each(one);
     let mut zero = Routing { bias: Some(vec![0.0; 40]), ..Routing::new((40, 40, 2), SOFTMAX, 0) };
     zero.logits.clone_from(&far.logits);
     let mut wide = Routing::new((6, 40, 2), SIGMOID, 0);
-    wide.logits.iter_mut().enumerate().for_each(|(i, x)| *x = (i as f32 * 37.0) % 1700.0 - 850.0);
+    wide.logits.iter_mut().enumerate().for_each(|(i, x)| *x = T::from_f32((i as f32 * 37.0) % 1700.0 - 850.0));
     vec![
+        // 16 bytes at a time, more than a warp has at once; and more than shared memory holds.
+        Routing::new((2, 280, 34), SOFTMAX, 0).biased(),
+        Routing::new((1, 3100, 34), PLAIN, 0).biased(),
         Routing::new((5, 33, 2), SOFTMAX, 0).biased(),
         Routing::new((3, 5, 2), SOFTMAX, 0).biased(),
         Routing::new((3, 5, 2), SIGMOID, 0),
@@ -58,30 +67,39 @@ fn cases() -> Vec<Routing<f32>> {
     ]
 }
 
+fn of_forward<T: Float>(most: usize) -> Verdict {
+    let (cases, cpu) = (cases::<T>(), On::threads(1));
+    let right: Vec<Routed> = cases.iter().map(|case| case.forward(&cpu)).collect();
+    Trial::of("moe_router", &format!("moe_router_forward_{}", T::DTYPE), most).verdict(|on, judge| {
+        cases.iter().zip(&right).for_each(|(case, routed)| judge.holds(case.forward(on) == *routed));
+    })
+}
+
 #[test]
 fn mutants_of_the_router_are_killed() {
-    let (cases, cpu) = (cases(), On::threads(1));
-    let right: Vec<Routed> = cases.iter().map(|case| case.forward(&cpu)).collect();
-    let proof = |on: &On| cases.iter().zip(&right).all(|(case, routed)| case.forward(on) == *routed);
-    let forward = try_mutants(program("moe_router"), "moe_router_forward_f32", 1, proof);
+    let all = of_forward::<f32>(usize::MAX).and(of_forward::<bf16>(SOME)).and(of_forward::<f16>(SOME));
+    let (cpu, case) = (On::threads(1), cases::<f32>().swap_remove(0));
+    let right = case.forward(&cpu);
     let mut many = Routing::<f32>::new((1100, 3, 1), SOFTMAX, 0);
     // The first of two margins of 0 is in a row behind the threads of a block.
     [1090, 1095].iter().for_each(|row| many.logits[3 * row..][..3].copy_from_slice(&[1.0, 1.0, 0.0]));
     let most = many.forward(&cpu);
-    let proof = |on: &On| cases[0].forward(on) == right[0] && many.forward(on) == most;
-    forward.and(try_mutants(program("moe_router"), "moe_router_margin", 1, proof)).assert_killed();
+    let proof = |on: &On| case.forward(on) == right && many.forward(on) == most;
+    all.and(try_mutants(program("moe_router"), "moe_router_margin", 1, proof)).assert_killed();
+}
+
+fn of_backward<T: Float>(most: usize) -> Verdict {
+    let (cases, told) = (cases::<T>(), First::default());
+    let routed: Vec<Routed> = cases.iter().map(|case| case.forward(&On::threads(1))).collect();
+    Trial::of("moe_router", &format!("moe_router_backward_{}", T::DTYPE), most).verdict(|on, judge| {
+        cases.iter().zip(&routed).for_each(|(case, routed)| judge.see(&case.backward(on, routed)));
+        judge.holds(told.again([SOFTMAX, PLAIN].map(|options| outside_backward::<T>(on, options))));
+    })
 }
 
 #[test]
 fn mutants_of_the_gradients_are_killed() {
-    let (cases, told) = (cases(), First::default());
-    let routed: Vec<Routed> = cases.iter().map(|case| case.forward(&On::threads(1))).collect();
-    let run = |on: &On| -> Vec<Vec<f64>> {
-        cases.iter().zip(&routed).map(|(case, routed)| case.backward(on, routed)).collect()
-    };
-    let right = run(&On::software());
-    let proof = |on: &On| run(on) == right && told.again([SOFTMAX, PLAIN].map(|options| outside_backward(on, options)));
-    try_mutants(program("moe_router"), "moe_router_backward_f32", 1, proof).assert_killed();
+    of_backward::<f32>(usize::MAX).and(of_backward::<bf16>(SOME)).and(of_backward::<f16>(SOME)).assert_killed();
 }
 
 #[test]
@@ -124,26 +142,29 @@ fn mutants_of_sorting_are_killed() {
     small.and(tried("moe_dispatch_capacity")).assert_killed();
 }
 
-#[test]
-fn mutants_of_moving_are_killed() {
+fn of_moving<T: Float>(most: usize) -> Verdict {
     let cases = [
-        Moving::<f32>::new((5, 2, 12), 0, normal),
+        Moving::<T>::new((5, 2, 12), 0, normal),
         Moving::new((3, 0, 12), 0, normal),
         Moving::new((3, 0, 37), 1, normal),
-        Moving::<f32>::new((6, 3, 37), 1, normal),
-        Moving::<f32>::new((2, 2, 516), 0, normal),
-        Moving::<f32>::new((2, 2, 1101), 0, normal),
-        Moving::<f32>::new((3, 40, 8), 0, normal),
-        Moving::<f32>::new((1, 1, 24_580), 0, normal),
+        Moving::new((6, 3, 37), 1, normal),
+        Moving::new((2, 2, 516), 0, normal),
+        Moving::new((2, 2, 1101), 0, normal),
+        Moving::new((3, 40, 8), 0, normal),
+        Moving::new((1, 1, 98_320 / size_of::<T>()), 0, normal),
     ];
-    let tried = |kernel, run: fn(&Moving<f32>, &On) -> Vec<f64>| {
-        let all = |on: &On| cases.each_ref().map(|case| run(case, on));
-        let (right, told) = (all(&On::software()), First::default());
-        let proof = |on: &On| all(on) == right && told.again(outside(on));
-        try_mutants(program("moe_dispatch"), kernel, 1, proof)
+    let tried = |kernel: &str, run: fn(&Moving<T>, &On) -> Vec<f64>| {
+        let told = First::default();
+        Trial::of("moe_dispatch", &format!("moe_dispatch_{kernel}_{}", T::DTYPE), most).verdict(|on, judge| {
+            cases.iter().for_each(|case| judge.see(&run(case, on)));
+            judge.holds(told.again(outside::<T>(on)));
+        })
     };
-    let moved =
-        tried("moe_dispatch_permute_f32", Moving::permute).and(tried("moe_dispatch_combine_f32", Moving::combine));
-    let weights = tried("moe_dispatch_backward_weights_f32", |case, on| f64s(&case.backward_weights(on)));
-    moved.and(weights).assert_killed();
+    let moved = tried("permute", Moving::permute).and(tried("combine", Moving::combine));
+    moved.and(tried("backward_weights", |case, on| f64s(&case.backward_weights(on))))
+}
+
+#[test]
+fn mutants_of_moving_are_killed() {
+    of_moving::<f32>(usize::MAX).and(of_moving::<bf16>(SOME)).and(of_moving::<f16>(SOME)).assert_killed();
 }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::counters::{assert_bound_by_memory_but, profiles};
 use common::routing::{
     PLAIN, PLAIN_SIGMOID, Routing, SIGMOID, SOFTMAX, balanced, bits, outside_backward, outside_sums,
 };
@@ -56,6 +57,31 @@ fn large_shapes_are_right() {
     check(&Routing::<f32>::new((1030, 60, 6), SOFTMAX, 8), Ways::TWO);
     check(&Routing::<bf16>::new((70, 256, 8), SIGMOID, 8).biased(), Ways::TWO);
     check(&Routing::<f16>::new((3, 2050, 40), PLAIN, 1), Ways::TWO);
+}
+
+/// Beyond what shared memory holds of a row, and 16 bytes at a time.
+#[test]
+fn rows_longer_than_shared_memory_are_right() {
+    check(&Routing::<f32>::new((2, 3104, 3), SOFTMAX, 0).biased(), Ways::TWO);
+    check(&Routing::<bf16>::new((2, 6200, 3), SIGMOID, 1), Ways::TWO);
+}
+
+#[test]
+fn every_byte_is_moved_once() {
+    fn check<T: Float>(options: Options) {
+        let case = Routing::<T>::new((128, 256, 8), options, 0);
+        let mut routed = None;
+        let counted = profiles(|on| routed = Some(case.forward(on)));
+        // Choices, weights and margins are few, and of four bytes.
+        assert_bound_by_memory_but(&format!("{} {options:?}", T::DTYPE), &counted, 0, 8);
+        let counted = profiles(|on| drop(case.backward(on, &routed.unwrap())));
+        assert_bound_by_memory_but(&format!("{} {options:?} backward", T::DTYPE), &counted, 0, 8);
+    }
+    for options in [SOFTMAX, SIGMOID] {
+        check::<f32>(options);
+        check::<bf16>(options);
+        check::<f16>(options);
+    }
 }
 
 #[test]
@@ -143,7 +169,7 @@ fn wrong_arguments_are_refused_before_anything_runs() {
 #[test]
 fn an_expert_that_there_is_not_names_its_row() {
     let on = On::software();
-    let ((backward, dlogits), (told, sums)) = (outside_backward(&on, SOFTMAX), outside_sums(&on));
+    let ((backward, dlogits), (told, sums)) = (outside_backward::<f32>(&on, SOFTMAX), outside_sums(&on));
     for (said, call) in [(backward, "moe::router::backward: `experts`"), (told, "moe::balance::sums: `experts`")] {
         let row = ["3 in row 2", "4 in row 3"].iter().any(|row| said.contains(row));
         assert!(said.contains(call) && row && said.contains("less than 3"), "{said}");

@@ -151,24 +151,25 @@ impl<T: Float> Moving<T> {
 }
 
 /// What the calls that move rows say of numbers that their arrays must not hold, and what they write.
-pub(crate) fn outside(on: &On) -> (Vec<String>, Vec<f32>) {
+pub(crate) fn outside<T: Float>(on: &On) -> (Vec<String>, Vec<f64>) {
     let of = Rows { rows: 4, top_k: 2, channels: 4, len: 6 };
-    let (x, mut written) = (on.up(&normal::<f32>(24, 1)), Vec::new());
+    let (x, mut written) = (on.up(&normal::<T>(24, 1)), Vec::new());
     let (order, places) = (on.up(&[0u32, 5, 8, 9, 1, 2]), on.up(&[0u32, 1, NONE, 6, 2, 3, 7, 4]));
     let told = |result: Result<(), KernelError>| {
         result.unwrap();
         on.stream.synchronize().unwrap_err().to_string()
     };
     let wide = x.view(..16).unwrap();
-    let mut y = on.up(&[0.5f32; 24]);
+    let half = T::from_f32(0.5);
+    let mut y = on.up(&[half; 24]);
     let mut said = vec![told(dispatch::permute(&on.stream, of, order.as_view(), None, wide, y.as_view_mut()))];
-    written.extend(on.down(&y));
-    let (mut y, p) = (on.up(&[0.5f32; 16]), places.as_view());
+    written.extend(f64s(&on.down(&y)));
+    let (mut y, p) = (on.up(&[half; 16]), places.as_view());
     said.push(told(dispatch::combine(&on.stream, of, p, None, x.as_view(), Write::Set, y.as_view_mut())));
-    written.extend(on.down(&y));
+    written.extend(f64s(&on.down(&y)));
     let mut y = on.up(&[0.5f32; 8]);
     said.push(told(dispatch::backward_weights(&on.stream, of, p, x.as_view(), wide, y.as_view_mut())));
-    written.extend(on.down(&y));
+    written.extend(f64s(&on.down(&y)));
     (said, written)
 }
 

@@ -60,7 +60,8 @@ impl<T: Float> Routing<T> {
     pub(crate) fn forward(&self, on: &On) -> Routed {
         let Shape { rows, experts, top_k } = self.shape;
         let (logits, bias) = (on.padded(self.before, &self.logits), self.bias.as_ref().map(|b| on.padded(1, b)));
-        let (mut scores, mut weights) = (on.padded_garbage(1, rows * experts), on.padded_garbage(3, rows * top_k));
+        let mut scores = on.padded_garbage(self.before, rows * experts);
+        let mut weights = on.padded_garbage(3, rows * top_k);
         let mut chosen = on.up(&vec![u32::MAX; rows * top_k]);
         let (s, c, w) = (scores.view_mut(), chosen.as_view_mut(), weights.view_mut());
         let bias = bias.as_ref().map(|bias| bias.view());
@@ -71,8 +72,8 @@ impl<T: Float> Routing<T> {
 
     /// With the scores' own gradients and without.
     pub(crate) fn backward(&self, on: &On, of: &Routed) -> Vec<f64> {
-        let (scores, chosen) = (on.padded(1, &of.scores), on.up(&of.experts));
-        let (dweights, dscores) = (on.padded(3, &self.dweights), on.padded(1, &self.dscores));
+        let (scores, chosen) = (on.padded(self.before, &of.scores), on.up(&of.experts));
+        let (dweights, dscores) = (on.padded(3, &self.dweights), on.padded(self.before, &self.dscores));
         let mut all = Vec::new();
         for dscores in [None, Some(dscores.view())] {
             let mut dlogits = on.padded_garbage::<T>(self.before, self.logits.len());
@@ -89,26 +90,26 @@ pub(crate) const PLAIN: Options = Options { score: Score::Softmax, normalize: fa
 pub(crate) const PLAIN_SIGMOID: Options = Options { score: Score::Sigmoid, normalize: false, scale: 1.0 };
 
 /// A routing of four rows with an expert that there is not in row 2, and another one in row 3.
-fn wrong(options: Options) -> (Routing<f32>, Routed) {
-    let case = Routing::<f32>::new((4, 3, 2), options, 0);
+fn wrong<T: Float>(options: Options) -> (Routing<T>, Routed) {
+    let case = Routing::<T>::new((4, 3, 2), options, 0);
     let mut routed = case.forward(&On::threads(1));
     (routed.experts[5], routed.experts[7]) = (3, 4);
     (case, routed)
 }
 
 /// What the backward call says of it, and what it writes.
-pub(crate) fn outside_backward(on: &On, options: Options) -> (String, Vec<f32>) {
-    let (case, routed) = wrong(options);
+pub(crate) fn outside_backward<T: Float>(on: &On, options: Options) -> (String, Vec<f64>) {
+    let (case, routed) = wrong::<T>(options);
     let (scores, experts) = (on.up(&routed.scores), on.up(&routed.experts));
-    let (dweights, mut dlogits) = (on.up(&case.dweights), on.up(&[0.5f32; 12]));
+    let (dweights, mut dlogits) = (on.up(&case.dweights), on.up(&[T::from_f32(0.5); 12]));
     let (s, e, d) = (scores.as_view(), experts.as_view(), dlogits.as_view_mut());
     router::backward(&on.stream, case.shape, case.options, s, e, dweights.as_view(), None, d).unwrap();
-    (on.stream.synchronize().unwrap_err().to_string(), on.down(&dlogits))
+    (on.stream.synchronize().unwrap_err().to_string(), f64s(&on.down(&dlogits)))
 }
 
 /// What the sums say of it, and what they write.
 pub(crate) fn outside_sums(on: &On) -> (String, Vec<f64>) {
-    let (case, routed) = wrong(SOFTMAX);
+    let (case, routed) = wrong::<f32>(SOFTMAX);
     let (scores, experts) = (on.up(&routed.scores), on.up(&routed.experts));
     let of = Sequences { shape: case.shape, sequences: 2, tokens: 2 };
     let mut sums = on.up(&[0.25f64; 12]);

@@ -192,7 +192,7 @@ fn moving_case<T: Float>(call: Call, (rows, experts, top_k, channels): (usize, u
 
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
     let (route, sizes) = match size {
-        Size::Small => ((70, 40, 3), (60, 7, 2, 136)),
+        Size::Small => ((64, 256, 8), (60, 7, 2, 136)),
         Size::Large => ((32_768, 256, 8), (32_768, 64, 4, 4096)),
     };
     let routers = [(Score::Softmax, false), (Score::Softmax, true), (Score::Sigmoid, false), (Score::Sigmoid, true)];
