@@ -11,6 +11,8 @@ use warpweft::kernels::philox::Philox4x32;
 pub(crate) enum Size {
     /// For a look at every path: seconds on a device in software.
     Small,
+    /// What shows what a kernel moves, and not what a launch costs besides: seconds on a device in software.
+    Counted,
     /// What fills a GPU.
     Large,
 }

@@ -12,7 +12,7 @@ use super::{failed, no_op, open};
 use warpweft::device::ptxvm::observe::profile::Profile;
 use warpweft::kernels::KernelError;
 
-/// Counts bytes, accesses, bank conflicts and instructions of every kernel that the cases of `check` launch.
+/// Counts bytes, accesses, bank conflicts and instructions of every kernel, at sizes that show what they move.
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     /// The device, which must be one in software: software, software?multiprocessors=1
@@ -28,7 +28,7 @@ pub(crate) struct Flags {
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
     let (device, card) = open(&flags.device)?;
-    let cases = cases(Size::Small, flags.op.as_deref());
+    let cases = cases(Size::Counted, flags.op.as_deref());
     if cases.is_empty() {
         return Err(no_op(flags.op.as_deref()));
     }
@@ -53,9 +53,8 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
         }
         writeln!(out, "  {case}")?;
         for profile in &profiles {
-            let (wide, all) = profile.wide_requests;
-            let share = format!("{:.0}%", 100.0 * wide as f64 / all.max(1) as f64);
             let moved = profile.read_bytes + profile.written_bytes;
+            let share = format!("{:.0}%", 100.0 * wide_bytes(profile) as f64 / moved.max(1) as f64);
             write!(out, "    {:<56} {moved:>12} {:>12} {share:>12}", profile.kernel, profile.least_bytes)?;
             writeln!(out, " {:>12} {:>12}", profile.wavefronts.1, profile.warp_instructions)?;
         }
@@ -63,11 +62,20 @@ pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
     Ok(())
 }
 
+/// Bytes of the sectors that accesses of 16 bytes a thread touch.
+fn wide_bytes(profile: &Profile) -> u64 {
+    let wide = |text: &str| {
+        [".v4.", ".v2.u64", ".v2.b64", ".v2.f64", "cp.async.cg"].iter().any(|of| text.contains(of))
+            && !text.contains(".v4.u16")
+    };
+    profile.instructions.iter().filter(|line| wide(&line.text)).map(|line| 32 * line.sectors).sum()
+}
+
 fn object(profile: &Profile) -> Value {
     json!({
         "kernel": profile.kernel, "grid": profile.grid, "block": profile.block, "shared_bytes": profile.shared_bytes,
         "read_bytes": profile.read_bytes, "written_bytes": profile.written_bytes, "least_bytes": profile.least_bytes,
-        "wide_requests": profile.wide_requests.0, "requests": profile.wide_requests.1,
+        "wide_bytes": wide_bytes(profile),
         "wavefronts": profile.wavefronts.0, "conflicts": profile.wavefronts.1, "local_bytes": profile.local_bytes,
         "warp_instructions": profile.warp_instructions, "tensor_operations": profile.tensor_operations,
     })

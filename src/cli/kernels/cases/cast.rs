@@ -26,6 +26,10 @@ fn case<T: Float>(elements: usize) -> Case {
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
-    let elements = if size == Size::Small { 20_001 } else { 1 << 27 };
+    let elements = match size {
+        Size::Small => 20_001,
+        Size::Counted => 1 << 16,
+        Size::Large => 1 << 27,
+    };
     vec![case::<bf16>(elements), case::<f16>(elements)]
 }

@@ -63,6 +63,7 @@ fn case<T: Float>(rows: usize, vocab: usize, backward: bool) -> Case {
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
     let shapes = match size {
         Size::Small => vec![(9, 300), (4, 5003)],
+        Size::Counted => vec![(16, 16_384)],
         Size::Large => vec![(8192, 50_304)],
     };
     shapes

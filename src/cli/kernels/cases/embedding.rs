@@ -84,7 +84,11 @@ fn residual_case<T: Float>(rows: usize, channels: usize) -> Case {
 }
 
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
-    let (tokens, channels, vocab) = if size == Size::Small { (150, 72, 300) } else { (32_768, 4096, 50_257) };
+    let (tokens, channels, vocab) = match size {
+        Size::Small => (150, 72, 300),
+        Size::Counted => (256, 1024, 1000),
+        Size::Large => (32_768, 4096, 50_257),
+    };
     let mut all = vec![residual_case::<T>(tokens, channels)];
     all.extend([false, true].map(|backward| embedding_case::<T>(tokens, channels, vocab, backward)));
     all

@@ -68,6 +68,12 @@ fn of_type<T: Float>(rows: usize) -> [Case; 5] {
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
-    let rows = if size == Size::Small { 12 } else { 1 << 15 };
-    [of_type::<f32>(rows), of_type::<bf16>(rows), of_type::<f16>(rows)].into_iter().flatten().collect()
+    // Rows of the transpose that are no whole sectors of 32 bytes, and some that are.
+    let rows = match size {
+        Size::Small => vec![12],
+        Size::Counted => vec![12, 64],
+        Size::Large => vec![1 << 15],
+    };
+    let all = |rows| [of_type::<f32>(rows), of_type::<bf16>(rows), of_type::<f16>(rows)];
+    rows.into_iter().flat_map(all).flatten().collect()
 }

@@ -134,6 +134,7 @@ fn rope_case<T: Float>(tokens: usize) -> Case {
 pub(super) fn cases(size: Size) -> Vec<Case> {
     let (elements, tokens) = match size {
         Size::Small => (20_011, 3),
+        Size::Counted => (1 << 17, 8),
         Size::Large => (1 << 27, 1 << 15),
     };
     let one = |stored| Sizes { elements, stored, floats: 0, written: [1, 0] };

@@ -192,7 +192,8 @@ fn moving_case<T: Float>(call: Call, (rows, experts, top_k, channels): (usize, u
 
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
     let (route, sizes) = match size {
-        Size::Small => ((64, 256, 8), (60, 7, 2, 136)),
+        Size::Small => ((70, 40, 3), (60, 7, 2, 136)),
+        Size::Counted => ((128, 256, 8), (128, 8, 2, 1024)),
         Size::Large => ((32_768, 256, 8), (32_768, 64, 4, 4096)),
     };
     let routers = [(Score::Softmax, false), (Score::Softmax, true), (Score::Sigmoid, false), (Score::Sigmoid, true)];
@@ -202,7 +203,11 @@ fn of_type<T: Float>(size: Size) -> Vec<Case> {
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
-    let sizes = if size == Size::Small { (900, 300, 2, 1) } else { (32_768, 256, 8, 1) };
+    let sizes = match size {
+        Size::Small => (900, 300, 2, 1),
+        Size::Counted => (1024, 256, 8, 1),
+        Size::Large => (32_768, 256, 8, 1),
+    };
     let mut all = vec![moving_case::<f32>(Call::Sort, sizes)];
     all.extend([of_type::<f32>(size), of_type::<bf16>(size), of_type::<f16>(size)].into_iter().flatten());
     all

@@ -90,6 +90,7 @@ fn rmsnorm_backward_weight<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Re
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
     let shapes = match size {
         Size::Small => vec![[5, 100], [150, 256]],
+        Size::Counted => vec![[256, 1024]],
         Size::Large => vec![[32_768, 4096]],
     };
     let all = |sizes: [usize; 2]| {

@@ -57,6 +57,7 @@ fn of_type<T: Float>(size: Size, _: PhantomData<T>) -> Vec<Case> {
     let (plain, causal) = (Options::default(), Options { scale: 0.125, causal: Some(16) });
     let shapes = match size {
         Size::Small => vec![(64, 100, plain), (48, 1024, causal), (3, 5003, plain)],
+        Size::Counted => vec![(64, 1024, plain), (48, 1024, causal)],
         Size::Large => vec![(32_768, 1024, plain), (4096, 32_768, plain)],
     };
     let both = shapes.into_iter().flat_map(|(rows, columns, options)| {
