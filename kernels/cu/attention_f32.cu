@@ -16,6 +16,12 @@ struct alignas(8) Row {
   float lse, delta;
 };
 
+// A query that passes by, and the keys that it sees.
+struct alignas(16) Passing {
+  Row row;
+  int32_t low, high;
+};
+
 // The elements that every head has.
 template <uint32_t W> constexpr uint32_t SURE = W == 256 ? 128 : 0;
 
@@ -23,9 +29,9 @@ template <uint32_t W> constexpr uint32_t SURE = W == 256 ? 128 : 0;
 // Of four neighbouring rows of weights the same eight columns do.
 template <uint32_t W> struct Block {
   static constexpr uint32_t TILE = W == 256 ? 8 : 32, J = TILE / 8, STRIDE = W + 4, WEIGHTS = TILE == 8 ? 8 : TILE + 8;
-  // Two arrays of each side, weights and their gradients by row, rows of queries that pass by, bits of dropout.
+  // Two arrays of each side, weights and their gradients by row, queries that pass by, bits of dropout.
   float *own[2], *tile[2], *weights[2];
-  Row* rows;
+  Passing* passing;
   uint8_t* kept;
   uint32_t row, column;
 
@@ -34,8 +40,8 @@ template <uint32_t W> struct Block {
     own[0] = reinterpret_cast<float*>(shared), own[1] = own[0] + ROWS * STRIDE;
     tile[0] = own[1] + ROWS * STRIDE, tile[1] = tile[0] + TILE * STRIDE;
     weights[0] = tile[1] + TILE * STRIDE, weights[1] = weights[0] + ROWS * WEIGHTS;
-    rows = reinterpret_cast<Row*>(weights[1] + ROWS * WEIGHTS);
-    kept = reinterpret_cast<uint8_t*>(rows + TILE);
+    passing = reinterpret_cast<Passing*>(weights[1] + ROWS * WEIGHTS);
+    kept = reinterpret_cast<uint8_t*>(passing + TILE);
     row = threadIdx.x / 8, column = threadIdx.x % 8;
   }
 
@@ -81,13 +87,12 @@ template <uint32_t W> struct Block {
 
   // sums += this thread's rows of weights times the tile's rows, every eighth run of four elements.
   __device__ void gather(float (&sums)[2][W / 32][4], const float* weights, const float* b, uint32_t size) const {
-    uint32_t parts = (size + 31) / 32;
 #pragma unroll 2
     for (uint32_t at = 0; at < TILE; at++) {
       float of[2] = {weights[row * WEIGHTS + at], weights[(row + 16) * WEIGHTS + at]};
 #pragma unroll
       for (uint32_t c = 0; c < W / 32; c++) {
-        if (32 * c > SURE<W> && c >= parts) break;
+        if (32 * c > SURE<W> && size < 32 * c + 8) break;
         auto right = load<4>(b + at * STRIDE + (column + 8 * c) * 4);
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++)
@@ -167,7 +172,6 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
   out += (sequence.query_begin + first) * row + head * p.head_size;
   lse += lse_begin(p, arrays, sequence, head);
   k += sequence.key_begin * p.k_row + kv_head * p.head_size, v += sequence.key_begin * p.v_row + kv_head * p.head_size;
-  at.template copy<ROWS>(at.own[0], q + (sequence.query_begin + first) * p.q_row + head * p.head_size, p.q_row, p.head_size, sequence.queries - first);
   float sums[2][W / 32][4], largest[2], sum[2];
   int32_t lows[2], highs[2];
   clear<W>(sums);
@@ -175,6 +179,10 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
   for (uint32_t i = 0; i < 2; i++) {
     int32_t query = min(first + at.row + 16 * i, sequence.queries - 1);
     lows[i] = visible.low(query), highs[i] = visible.high(query);
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < 2; i++) {
+    int32_t query = min(first + at.row + 16 * i, sequence.queries - 1);
     largest[i] = p.onto ? lse[query] : -INFINITY, sum[i] = 0.0f;
     if (largest[i] == -INFINITY) continue;
     // One lane of the eight has what there is.
@@ -188,9 +196,12 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
       for (uint32_t e = 0; e < 4; e++) sums[i][c][e] = run.of[e];
     }
   }
-  int32_t end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
+  int32_t begin = uint32_t(visible.low(first)) / TILE * TILE, end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
+  if (begin < end) {
+    at.template copy<ROWS>(at.own[0], q + (sequence.query_begin + first) * p.q_row + head * p.head_size, p.q_row, p.head_size, sequence.queries - first);
+  }
 #pragma unroll 1
-  for (int32_t key = uint32_t(visible.low(first)) / TILE * TILE; key < end; key += TILE) {
+  for (int32_t key = begin; key < end; key += TILE) {
     // Everybody has used the tile before.
     __syncthreads();
     at.template copy<TILE>(at.tile[0], k + size_t(key) * p.k_row, p.k_row, p.head_size, sequence.keys - key);
@@ -232,8 +243,7 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
     __syncwarp();
     at.gather(sums, at.weights[0], at.tile[1], p.head_size);
   }
-  // Where there was no tile, the queries are under way still, and others may yet be reading what is written here.
-  copy_wait<0>();
+  // Where there was no tile, others may yet be reading what is written here.
   __syncthreads();
   float factor[2];
 #pragma unroll
@@ -242,7 +252,7 @@ __device__ inline void forward(const float* q, const float* k, const float* v, f
     for (int lanes = 1; lanes < 8; lanes *= 2) sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], lanes);
     factor[i] = sum[i] == 0.0f ? 0.0f : p.kept / sum[i];
     int32_t query = first + at.row + 16 * i;
-    if (at.column == 0 && query < sequence.queries) lse[query] = sum[i] == 0.0f ? -INFINITY : largest[i] + logf(sum[i]);
+    if (at.column == 0 && query < sequence.queries) lse[query] = largest[i] + logf(sum[i]);
   }
   write<W>(sums, factor, out, row, sequence.queries - first, p.head_size, false);
 }
@@ -272,8 +282,6 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
   size_t row = size_t(p.heads) * p.head_size, token = sequence.query_begin + first;
   saved += lse_begin(p, arrays, sequence, head);
   k += sequence.key_begin * p.k_row + kv_head * p.head_size, v += sequence.key_begin * p.v_row + kv_head * p.head_size;
-  at.template copy<ROWS>(at.own[0], q + token * p.q_row + head * p.head_size, p.q_row, p.head_size, there);
-  at.template copy<ROWS>(at.own[1], dout + token * row + head * p.head_size, row, p.head_size, there);
   float sums[2][W / 32][4];
   clear<W>(sums);
   int32_t lows[2], highs[2];
@@ -284,9 +292,13 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
     lows[i] = visible.low(query), highs[i] = visible.high(query);
     rows[i] = saved[query];
   }
-  int32_t end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
+  int32_t begin = uint32_t(visible.low(first)) / TILE * TILE, end = visible.high(min(first + int32_t(ROWS), sequence.queries) - 1);
+  if (begin < end) {
+    at.template copy<ROWS>(at.own[0], q + token * p.q_row + head * p.head_size, p.q_row, p.head_size, there);
+    at.template copy<ROWS>(at.own[1], dout + token * row + head * p.head_size, row, p.head_size, there);
+  }
 #pragma unroll 1
-  for (int32_t key = uint32_t(visible.low(first)) / TILE * TILE; key < end; key += TILE) {
+  for (int32_t key = begin; key < end; key += TILE) {
     // Everybody has used the tile before.
     __syncthreads();
     at.template copy<TILE>(at.tile[0], k + size_t(key) * p.k_row, p.k_row, p.head_size, sequence.keys - key);
@@ -312,7 +324,6 @@ __device__ inline void queries(const float* q, const float* k, const float* v, c
     __syncwarp();
     at.gather(sums, at.weights[0], at.tile[0], p.head_size);
   }
-  copy_wait<0>();
   size_t stride = p.onto ? row : p.dq_row;
   write<W>(sums, {p.scale, p.scale}, dq + token * stride + head * p.head_size, stride, there, p.head_size, p.onto);
 }
@@ -327,11 +338,13 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
   Block<W> at;
   Visible visible(p, arrays, sequence);
   size_t row = size_t(p.heads) * p.head_size, token = sequence.key_begin + first;
-  at.template copy<ROWS>(at.own[0], k + token * p.k_row + kv_head * p.head_size, p.k_row, p.head_size, there);
-  at.template copy<ROWS>(at.own[1], v + token * p.v_row + kv_head * p.head_size, p.v_row, p.head_size, there);
   float dks[2][W / 32][4], dvs[2][W / 32][4];
   clear<W>(dks), clear<W>(dvs);
   int32_t from = uint32_t(visible.first_query(first)) / TILE * TILE, to = visible.last_query(min(first + int32_t(ROWS), sequence.keys));
+  if (from < to) {
+    at.template copy<ROWS>(at.own[0], k + token * p.k_row + kv_head * p.head_size, p.k_row, p.head_size, there);
+    at.template copy<ROWS>(at.own[1], v + token * p.v_row + kv_head * p.head_size, p.v_row, p.head_size, there);
+  }
   uint32_t head = kv_head * group;
 #pragma unroll 1
   do {
@@ -346,7 +359,10 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
       at.template copy<TILE>(at.tile[0], q_head + size_t(query) * p.q_row, p.q_row, p.head_size, sequence.queries - query);
       at.template copy<TILE>(at.tile[1], dout_head + size_t(query) * row, row, p.head_size, sequence.queries - query);
       copy_commit();
-      if (threadIdx.x < TILE) at.rows[threadIdx.x] = query + int32_t(threadIdx.x) < sequence.queries ? of[query + threadIdx.x] : Row{INFINITY, 0.0f};
+      if (threadIdx.x < TILE) {
+        int32_t passing = query + threadIdx.x;
+        at.passing[threadIdx.x] = passing < sequence.queries ? Passing{of[passing], visible.low(passing), visible.high(passing)} : Passing{};
+      }
       if (p.threshold) at.template draw<TILE, ROWS>(p, sequence.index, head, query, first);
       copy_wait<0>();
       __syncthreads();
@@ -354,15 +370,16 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
       at.dots(at.weights[1], at.own[1], at.tile[1], p.head_size);
 #pragma unroll 1
       for (uint32_t j = 0; j < J; j++) {
-        // The weights of a query beyond the last one, whose LSE is +inf, are 0.
-        int32_t column = at.column + 8 * j, of_query = min(query + column, sequence.queries - 1);
-        int32_t low = visible.low(of_query), high = visible.high(of_query);
+        uint32_t column = at.column + 8 * j;
+        Passing passing = at.passing[column];
+        int64_t beside = visible.beside(query + column);
 #pragma unroll 1
         for (uint32_t i = 0; i < 2; i++) {
           int32_t key = first + at.row + 16 * i;
           bool kept = !p.threshold || at.template is_kept<ROWS>(column, at.row + 16 * i);
           float &weight = at.element(at.weights[0], i, j), &dweight = at.element(at.weights[1], i, j);
-          Gradient both = gradient(p, slope, weight, dweight, at.rows[column], visible.beside(of_query) - key, low <= key && key < high, kept);
+          bool seen = passing.low <= key && key < passing.high;
+          Gradient both = gradient(p, slope, weight, dweight, passing.row, beside - key, seen, kept);
           weight = both.weight, dweight = both.score;
         }
       }
@@ -372,7 +389,6 @@ __device__ inline void keys(const float* q, const float* k, const float* v, cons
       at.gather(dks, at.weights[1], at.tile[0], p.head_size);
     }
   } while (++head < (kv_head + 1) * group);
-  copy_wait<0>();
   size_t whole = size_t(p.kv_heads) * p.head_size, dk_row = p.onto ? whole : p.dk_row, dv_row = p.onto ? whole : p.dv_row;
   write<W>(dks, {p.scale, p.scale}, dk + token * dk_row + kv_head * p.head_size, dk_row, there, p.head_size, p.onto);
   write<W>(dvs, {1.0f, 1.0f}, dv + token * dv_row + kv_head * p.head_size, dv_row, there, p.head_size, p.onto);

@@ -62,7 +62,7 @@ impl Kernels {
     const fn f32(width: u32, tile: u32) -> Self {
         const ROWS: u32 = 32;
         let weights = 2 * ROWS * if tile == 8 { 8 } else { tile + 8 };
-        let shared = 4 * (2 * (ROWS + tile) * (width + 4) + weights) + 8 * tile + ROWS * tile / 8;
+        let shared = 4 * (2 * (ROWS + tile) * (width + 4) + weights) + 16 * tile + ROWS * tile / 8;
         Self {
             program: &ATTENTION_F32,
             width,

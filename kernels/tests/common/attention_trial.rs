@@ -2,7 +2,7 @@
 //! wrong starts.
 
 use warpweft_device::{Buffer, DeviceError, Float, View};
-use warpweft_kernels::attention::{self, Extra, Heads, Options, Saved, Shape, Starts};
+use warpweft_kernels::attention::{self, Extra, Heads, Options, Saved, Shape, Starts, Window};
 
 use super::On;
 use super::attention::{Case, Output, shape};
@@ -17,57 +17,75 @@ fn noted(on: &On) -> Option<String> {
     }
 }
 
-/// What is noted of `seen`.
-fn noted_of_seen<T: Float>(on: &On, size: usize, seen: [u32; 5]) -> Option<String> {
+/// A launch with this `seen`, for which everything is on the device already: an upload would report what another launch notes.
+fn of_seen<'a, T: Float>(on: &'a On, size: usize, seen: [u32; 5]) -> impl FnOnce() + 'a {
     let case = Case::<T>::new(shape(1, (5, 9), (1, 1), size), Options::FULL);
     let [q, k] = [&case.q, &case.k].map(|x| on.up(x));
-    let inputs = [q.as_view(), k.as_view(), k.as_view()].map(|rows| Heads::whole(rows, 1, size));
     let (mut out, mut lse, seen) = (on.garbage(5 * size), on.up(&[f32::NEG_INFINITY; 5]), on.up(&seen));
-    let (o, l) = (out.as_view_mut(), lse.as_view_mut());
-    attention::forward_onto(&on.stream, case.shape, case.options, Some(seen.as_view()), inputs, o, l).unwrap();
-    noted(on)
+    move || {
+        let inputs = [&q, &k, &k].map(|rows| Heads::whole(rows.as_view(), 1, size));
+        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+        attention::forward_onto(&on.stream, case.shape, case.options, Some(seen.as_view()), inputs, o, l).unwrap();
+    }
 }
 
-/// What is noted of the starts of two sequences, the longest of which has so many queries, forward or backward.
-fn noted_of_starts<T: Float>(
-    on: &On,
+/// The same with these starts of two sequences, the longest of which has so many queries, forward or backward.
+fn of_starts<'a, T: Float>(
+    on: &'a On,
     size: usize,
     longest: usize,
     starts: [[u32; 3]; 2],
     back: bool,
-) -> Option<String> {
+) -> impl FnOnce() + 'a {
     let shape = Shape { batch: 2, ..shape(1, (longest, 5), (1, 1), size) };
     let (q, k) = (on.garbage::<T>(5 * size), on.garbage::<T>(9 * size));
-    let inputs = [&q, &k, &k].map(|rows| Heads::whole(rows.as_view(), 1, size));
     let starts = starts.map(|starts| on.up(&starts));
-    let starts = Some(Starts { queries: starts[0].as_view(), keys: starts[1].as_view() });
-    let extra = Extra { starts, ..Extra::default() };
     let (mut out, mut lse) = (on.garbage::<T>(5 * size), on.garbage(5));
-    if back {
-        let mut gradients = [5, 9, 9].map(|tokens| on.garbage::<T>(tokens * size));
-        let gradients = gradients.each_mut().map(|gradient| gradient.as_view_mut());
-        let saved = Saved { out: out.as_view(), lse: lse.as_view(), dout: q.as_view() };
-        attention::backward_with(&on.stream, shape, Options::FULL, extra, inputs, saved, gradients).unwrap();
-    } else {
-        let (o, l) = (out.as_view_mut(), lse.as_view_mut());
-        attention::forward_with(&on.stream, shape, Options::FULL, extra, inputs, o, l).unwrap();
+    let mut gradients = [5, 9, 9].map(|tokens| on.garbage::<T>(tokens * size));
+    move || {
+        let inputs = [&q, &k, &k].map(|rows| Heads::whole(rows.as_view(), 1, size));
+        let starts = Some(Starts { queries: starts[0].as_view(), keys: starts[1].as_view() });
+        let extra = Extra { starts, ..Extra::default() };
+        if back {
+            let gradients = gradients.each_mut().map(|gradient| gradient.as_view_mut());
+            let saved = Saved { out: out.as_view(), lse: lse.as_view(), dout: q.as_view() };
+            attention::backward_with(&on.stream, shape, Options::FULL, extra, inputs, saved, gradients).unwrap();
+        } else {
+            let (o, l) = (out.as_view_mut(), lse.as_view_mut());
+            attention::forward_with(&on.stream, shape, Options::FULL, extra, inputs, o, l).unwrap();
+        }
     }
-    noted(on)
 }
 
 /// Shows what is noted of data that is wrong in every way, in one sequence, and that nothing is of right data.
 fn show_faults<T: Float>(on: &On, judge: &mut Judge<'_>, size: usize, back: bool) {
-    let mut show = |wrong: bool, noted: Option<String>| {
+    let mut show = |wrong: bool| {
+        let noted = noted(on);
         judge.holds(noted.is_some() == wrong);
         judge.see(noted.unwrap_or_default().as_bytes());
     };
+    let starts = |longest, starts| of_starts::<T>(on, size, longest, starts, back);
+    // What was noted first stays.
+    let (first, second) = (starts(4, [[0, 1, 5], [0, 5, 10]]), starts(4, [[0, 1, 6], [0, 5, 9]]));
+    first();
+    second();
+    show(true);
     if !back {
-        show(false, noted_of_seen::<T>(on, size, [0, 1, 2, 2, 9]));
-        for seen in [[0, 1, 2, 1, 9], [1, 1, 2, 2, 10], [0, 4, 3, 9, 9]] {
-            show(true, noted_of_seen::<T>(on, size, seen));
+        of_seen::<T>(on, size, [0, 1, 2, 2, 9])();
+        show(false);
+        for seen in [[0, 1, 2, 1, 9], [2, 1, 1, 1, 9], [1, 1, 2, 2, 10], [0, 4, 3, 9, 9]] {
+            of_seen::<T>(on, size, seen)();
+            show(true);
         }
+        let (first, second) = (starts(4, [[0, 1, 5], [0, 5, 10]]), of_seen::<T>(on, size, [0, 1, 2, 1, 9]));
+        first();
+        second();
+        show(true);
     }
-    let mut show_starts = |longest, wrong, starts| show(wrong, noted_of_starts::<T>(on, size, longest, starts, back));
+    let mut show_starts = |longest, wrong, of| {
+        starts(longest, of)();
+        show(wrong);
+    };
     show_starts(4, false, [[0, 1, 5], [0, 5, 9]]);
     show_starts(4, true, [[0, 3, 2], [0, 5, 9]]);
     show_starts(4, true, [[0, 1, 6], [0, 5, 9]]);
@@ -75,7 +93,7 @@ fn show_faults<T: Float>(on: &On, judge: &mut Judge<'_>, size: usize, back: bool
     show_starts(4, true, [[0, 0, 5], [0, 5, 9]]);
     show_starts(4, true, [[0, 1, 5], [0, 5, 10]]);
     show_starts(4, true, [[0, 1, 5], [4, 3, 8]]);
-    // Both of one sequence: the first is noted.
+    // Both of one sequence.
     show_starts(4, true, [[0, 1, 6], [0, 5, 10]]);
     if back {
         // Where no query is, only the blocks of keys are there to note it.
@@ -109,6 +127,11 @@ fn in_parts<T>(case: &Case<T>) -> Options {
     Options { dropout: None, ..case.options }
 }
 
+/// What they leave where `seen` says which keys a query sees.
+fn beside_seen<T>(case: &Case<T>) -> Options {
+    Options { causal: false, window: Window::default(), ..in_parts(case) }
+}
+
 /// out and LSE: the case's keys join what is nothing yet, then once more; and with `seen` they join rows that are there.
 fn forward_onto<T: Float>(on: &On, case: &Case<T>, saved: &Output<T>, judge: &mut Judge<'_>) {
     let inputs = Inputs::of(on, case);
@@ -124,7 +147,7 @@ fn forward_onto<T: Float>(on: &On, case: &Case<T>, saved: &Output<T>, judge: &mu
     };
     join(in_parts(case), None, 2, f32::NAN, &vec![f32::NEG_INFINITY; saved.lse.len()]);
     for seen in [seen(case), vec![0; case.shape.queries]] {
-        join(Options::FULL, Some(on.up(&seen).as_view()), 1, 1.0, &saved.lse);
+        join(beside_seen(case), Some(on.up(&seen).as_view()), 1, 1.0, &saved.lse);
     }
 }
 
@@ -141,12 +164,13 @@ fn backward_onto<T: Float>(on: &On, case: &Case<T>, saved: &Output<T>, judge: &m
         gradients.iter().for_each(|gradient| judge.see(&on.down(gradient)));
     };
     join(in_parts(case), None);
-    join(Options::FULL, Some(on.up(&seen(case)).as_view()));
+    join(beside_seen(case), Some(on.up(&seen(case)).as_view()));
 }
 
-/// Query i sees the first 2 i keys.
+/// Query i sees the first 2 i keys, or those up to the one beside it where there are as many queries as keys.
 fn seen<T>(case: &Case<T>) -> Vec<u32> {
-    (0..case.shape.queries as u32).map(|i| (i * 2).min(case.shape.keys as u32)).collect()
+    let Shape { queries, keys, .. } = case.shape;
+    (0..queries).map(|i| if queries == keys { i + 1 } else { (i * 2).min(keys) } as u32).collect()
 }
 
 /// What becomes of mutants of the kernels of one type and range of head sizes, which the program `op` has, under the proof that

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod attention;
-pub(crate) mod attention_edges;
 pub(crate) mod attention_trial;
 pub(crate) mod counters;
 pub(crate) mod degenerate;
