@@ -71,18 +71,21 @@ template <class T, uint32_t N> __device__ inline Run<T, N> narrowed(Run<f32, N> 
   return run;
 }
 
-// As one vector where it is one: of what is stored twice, here and to the master, the compiler makes single stores.
+template <class T> constexpr bool IS_BF16 = false;
+template <> constexpr bool IS_BF16<bf16> = true;
+
+// As one vector where it is one: of what is stored twice, here and to the master, or rounded by chance, the compiler makes single stores.
 template <class T, uint32_t N> __device__ inline void store_whole(T* to, Run<T, N> run) {
   if constexpr (N * sizeof(T) == 16) {
     const uint32_t* words = reinterpret_cast<const uint32_t*>(run.of);
     asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+  } else if constexpr (N == 4 && IS_BF16<T>) {
+    const uint16_t* parts = reinterpret_cast<const uint16_t*>(run.of);
+    asm volatile("st.global.v4.u16 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "h"(parts[0]), "h"(parts[1]), "h"(parts[2]), "h"(parts[3]) : "memory");
   } else {
     store(to, run);
   }
 }
-
-template <class T> constexpr bool IS_BF16 = false;
-template <> constexpr bool IS_BF16<bf16> = true;
 
 template <bool ADAM, class T>
 __device__ inline void step(const Entry* list, uint32_t tensors, const Coefficients* coefficients, uint64_t seed, const uint64_t* word) {
@@ -117,7 +120,7 @@ __device__ inline void step(const Entry* list, uint32_t tensors, const Coefficie
       store(master + at, w);
     } else if constexpr (IS_BF16<T>) {
       if (chunk.has(STOCHASTIC)) {
-        store(param + at, stochastic(w, chunk.number + chunk.begin + at, with.step, chunk.flags >> 32, seed));
+        store_whole(param + at, stochastic(w, chunk.number + chunk.begin + at, with.step, chunk.flags >> 32, seed));
         return;
       }
     }
