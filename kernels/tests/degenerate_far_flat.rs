@@ -100,7 +100,9 @@ fn transpose_far<T: Float>(kernel: &str) {
     let far = Far::new("transpose", rows * columns, 1);
     let x = normal::<T>(2 * rows * columns, 1);
     let y = far.room::<T>(rows * columns);
-    let args = [at(&far.up(rows * columns, &x)), at(&y), (rows as u32).into(), (columns as u32).into(), 1u32.into()];
+    let [rows_arg, columns_arg] = [rows as u32, columns as u32].map(Arg::from);
+    let sizes = [rows_arg.clone(), columns_arg.clone(), 1u32.into(), rows_arg, columns_arg];
+    let args = [&[at(&far.up(rows * columns, &x)), at(&y)], &sizes[..]].concat();
     far.launch(kernel, [2, 1, 1], [256, 1, 1], 0, &args);
     let shape = transpose::Shape { batch: 2, rows, columns };
     assert!(far.down(rows * columns, &y) == transpose::reference::transpose(shape, &x));
@@ -164,7 +166,10 @@ fn rope_far<T: Float>() {
         0u32.into(),
         1u32.into(),
     ];
-    far.launch(&format!("rope_rotate_{}", T::DTYPE), [2, 1, 1], [128, 1, 1], head_size * size_of::<f32>(), &args);
+    // A thread has a run of 16 bytes of half a head.
+    let beside = (head_size / 2 * size_of::<T>() / 16) as u32;
+    let (block, table) = ([beside, 128 / beside, 1], head_size * size_of::<f32>());
+    far.launch(&format!("rope_rotate_{}", T::DTYPE), [2, 1, 1], block, table, &args);
     let mut near = on.up(&two::<T>(1));
     let shape = rope::Shape { batch: 1, tokens: 2, heads, head_size, row_stride: COLUMNS };
     rope::forward(&on.stream, shape, options, None, near.as_view_mut()).unwrap();
@@ -225,7 +230,8 @@ fn embedding_far<T: Float>() {
         2u32.into(),
         1u32.into(),
     ];
-    let tiles = COLUMNS.div_ceil(128 * 16 / size_of::<T>()) as u32;
+    // A thread has four columns.
+    let tiles = COLUMNS.div_ceil(128 * 4) as u32;
     let kernel = module.kernel(&format!("embedding_backward_table_{}", T::DTYPE)).unwrap();
     kernel.launch(stream, [2, tiles, 1], [128, 1, 1], 0, &args).unwrap();
     assert!(on.down(&gradient) == sums(&dy));

@@ -199,8 +199,16 @@ fn cross_entropy_far_out() {
     cross_entropy_far::<f16>();
 }
 
+/// What a row of the router keeps in shared memory, of four in a block, and the arguments that say so.
+fn staged(arrays: &[usize]) -> (usize, [Arg; 2]) {
+    let bytes: usize = arrays.iter().map(|bytes| bytes.next_multiple_of(16)).sum();
+    (4 * bytes, [(bytes as u32).into(), 1u32.into()])
+}
+
 fn router_far<T: Float>() {
     const TOP_K: usize = 2;
+    const ROW: usize = COLUMNS * size_of::<f32>();
+    const CHOSEN: usize = TOP_K * size_of::<f32>();
     // A block has a warp for each of four rows.
     let far = Far::new("moe_router", COLUMNS, 4);
     let (on, shape) = (&far.on, moe::Shape { rows: 2, experts: COLUMNS, top_k: TOP_K });
@@ -211,8 +219,9 @@ fn router_far<T: Float>() {
     let (margins, dlogits) = (far.room::<f32>(1), far.room::<T>(COLUMNS));
     let inputs = [at(&far.up(COLUMNS, &logits)), Arg::pointer(0)];
     let out = [at(&scores), at(&chosen), at(&weights), at(&margins)];
-    let args = [&inputs, &out[..], &sizes(&far), &numbers].concat();
-    far.launch(&format!("moe_router_forward_{}", T::DTYPE), [1, 1, 1], [32, 4, 1], 0, &args);
+    let (shared, staging) = staged(&[COLUMNS * size_of::<T>(), ROW, CHOSEN, CHOSEN]);
+    let args = [&inputs, &out[..], &sizes(&far), &numbers, &staging].concat();
+    far.launch(&format!("moe_router_forward_{}", T::DTYPE), [1, 1, 1], [32, 4, 1], shared, &args);
     let (mut near_scores, mut near_chosen) = (on.garbage::<f32>(2 * COLUMNS), on.up(&[0u32; 2 * TOP_K]));
     let mut near_weights = on.garbage::<f32>(2 * TOP_K);
     let (s, c, w) = (near_scores.as_view_mut(), near_chosen.as_view_mut(), near_weights.as_view_mut());
@@ -220,8 +229,9 @@ fn router_far<T: Float>() {
     assert!(far.down(COLUMNS, &scores) == on.down(&near_scores) && far.down(TOP_K, &chosen) == on.down(&near_chosen));
     assert!(far.down(TOP_K, &weights) == on.down(&near_weights));
     let inputs = [at(&scores), at(&chosen), at(&far.up(TOP_K, &dweights)), Arg::pointer(0), at(&dlogits)];
-    let args = [&inputs, &sizes(&far)[..], &numbers, &[at(&word), 1u64.into()]].concat();
-    far.launch(&format!("moe_router_backward_{}", T::DTYPE), [1, 1, 1], [32, 4, 1], 0, &args);
+    let (shared, staging) = staged(&[ROW, CHOSEN, CHOSEN, CHOSEN, COLUMNS * size_of::<T>()]);
+    let args = [&inputs, &sizes(&far)[..], &numbers, &[at(&word), 1u64.into()], &staging].concat();
+    far.launch(&format!("moe_router_backward_{}", T::DTYPE), [1, 1, 1], [32, 4, 1], shared, &args);
     let (mut near, s, c) = (on.garbage::<T>(2 * COLUMNS), near_scores.as_view(), near_chosen.as_view());
     let (d, out) = (on.up(&dweights), near.as_view_mut());
     router::backward(&on.stream, shape, options, s, c, d.as_view(), None, out).unwrap();
