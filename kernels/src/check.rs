@@ -1,6 +1,6 @@
 //! Arguments against their shapes: each view must lie on the stream's device and have exactly the shape's elements.
 
-use warpweft_device::{Element, Stream, View, ViewMut};
+use warpweft_device::{DType, Element, Stream, View, ViewMut};
 
 use crate::{Dims, KernelError};
 
@@ -24,8 +24,32 @@ fn length(op: &'static str, argument: &'static str, given: usize, dims: &[usize]
     Err(KernelError::Length { op, argument, given, expected: Dims(dims.to_vec()) })
 }
 
-/// An argument to read, which must have the shape `dims`, on whichever device the stream is.
+/// An argument to read, which must have the shape `dims`, on whichever device the stream is. A GPU has no kernels for arrays of f64.
 pub(crate) fn region<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: View<'a, T>,
+    dims: &[usize],
+) -> Result<View<'a, T>, KernelError> {
+    storage::<T>(stream, op, argument)?;
+    numbers(stream, op, argument, view, dims)
+}
+
+/// The same of an argument to write.
+pub(crate) fn region_mut<'a, T: Element>(
+    stream: &Stream,
+    op: &'static str,
+    argument: &'static str,
+    view: ViewMut<'a, T>,
+    dims: &[usize],
+) -> Result<ViewMut<'a, T>, KernelError> {
+    storage::<T>(stream, op, argument)?;
+    numbers_mut(stream, op, argument, view, dims)
+}
+
+/// As [`region`] of an argument that may be f64 on a GPU too: sums, and the numbers of a step.
+pub(crate) fn numbers<'a, T: Element>(
     stream: &Stream,
     op: &'static str,
     argument: &'static str,
@@ -37,8 +61,8 @@ pub(crate) fn region<'a, T: Element>(
     Ok(view)
 }
 
-/// An argument to write, which must have the shape `dims`, on whichever device the stream is.
-pub(crate) fn region_mut<'a, T: Element>(
+/// As [`region_mut`] of such an argument.
+pub(crate) fn numbers_mut<'a, T: Element>(
     stream: &Stream,
     op: &'static str,
     argument: &'static str,
@@ -48,6 +72,13 @@ pub(crate) fn region_mut<'a, T: Element>(
     stream.same_device(argument, view.device())?;
     length(op, argument, view.len(), dims)?;
     Ok(view)
+}
+
+fn storage<T: Element>(stream: &Stream, op: &'static str, argument: &'static str) -> Result<(), KernelError> {
+    if T::DTYPE != DType::F64 || stream.device().cpu_pool().is_ok() {
+        return Ok(());
+    }
+    Err(KernelError::Combination { op, argument, rule: "is f32, bf16 or f16 on a GPU" })
 }
 
 /// The constant under a square root: finite and not negative.

@@ -1,6 +1,6 @@
 //! Conversion by the kernels of `cu/cast.cu`.
 
-use warpweft_device::{DType, Float, Stream, View, ViewMut};
+use warpweft_device::{Float, Stream, View, ViewMut};
 
 use crate::KernelError;
 use crate::launch::{CAST, Extent, fits};
@@ -13,11 +13,6 @@ pub(super) fn convert<A: Float, B: Float>(
     from: View<'_, A>,
     to: ViewMut<'_, B>,
 ) -> Result<(), KernelError> {
-    for (argument, dtype) in [("from", A::DTYPE), ("to", B::DTYPE)] {
-        if dtype == DType::F64 {
-            return Err(KernelError::Combination { op, argument, rule: "is f32, bf16 or f16 on a GPU" });
-        }
-    }
     if from.is_empty() {
         return Ok(());
     }

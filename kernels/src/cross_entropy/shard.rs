@@ -63,7 +63,7 @@ pub fn forward_shard<T: Float>(
     options.check(OP)?;
     let logits = check::region(stream, OP, "logits", logits, &[rows, vocab])?;
     let targets = check::region(stream, OP, "targets", targets, &[rows])?;
-    let parts = check::region_mut(stream, OP, "parts", parts, &[rows, PARTS])?;
+    let parts = check::numbers_mut(stream, OP, "parts", parts, &[rows, PARTS])?;
     let Ok(pool) = stream.device().cpu_pool() else {
         return gpu::parts(gpu::Op::FORWARD_SHARD, stream, shape, shard, options, logits, targets, parts.try_into()?);
     };
@@ -110,10 +110,10 @@ pub fn merge(
     let rows = targets.len();
     let options = options.into();
     options.check(OP)?;
-    let parts = check::region(stream, OP, "parts", parts, &[ranks, rows, PARTS])?;
+    let parts = check::numbers(stream, OP, "parts", parts, &[ranks, rows, PARTS])?;
     let targets = check::region(stream, OP, "targets", targets, &[rows])?;
     let losses = check::region_mut(stream, OP, "losses", losses, &[rows])?;
-    let normaliser = check::region_mut(stream, OP, "normaliser", normaliser, &[rows, 2])?;
+    let normaliser = check::numbers_mut(stream, OP, "normaliser", normaliser, &[rows, 2])?;
     if stream.device().cpu_pool().is_err() {
         return gpu::merge(stream, ranks, options, parts, targets, losses, normaliser);
     }
@@ -163,7 +163,7 @@ pub fn backward_shard<T: Float>(
     check::finite(OP, "scale", scale)?;
     let logits = check::region_mut(stream, OP, "logits", logits, &[rows, vocab])?;
     let targets = check::region(stream, OP, "targets", targets, &[rows])?;
-    let normaliser = check::region(stream, OP, "normaliser", normaliser, &[rows, 2])?;
+    let normaliser = check::numbers(stream, OP, "normaliser", normaliser, &[rows, 2])?;
     let Ok(pool) = stream.device().cpu_pool() else {
         let (of, saved) = (gpu::Op::BACKWARD_SHARD, gpu::Saved::Normaliser(normaliser));
         return gpu::backward(of, stream, shape, shard, options, logits, targets, saved, scale);

@@ -41,7 +41,7 @@ pub fn sum_of_squares_into(
     for tensor in tensors {
         check::region(stream, SQUARES, "tensors", *tensor, &[tensor.len()])?;
     }
-    let sum = check::region_mut(stream, SQUARES, "sum", sum, &[1])?;
+    let sum = check::numbers_mut(stream, SQUARES, "sum", sum, &[1])?;
     let Ok(pool) = stream.device().cpu_pool() else { return gpu::sum_of_squares(stream, tensors, sum) };
     let slices = tensors.iter().map(|tensor| tensor.host()).collect::<Result<Vec<_>, _>>()?;
     sum.host()?[0] = cpu::sum_of_squares(pool, &slices);
@@ -63,8 +63,8 @@ pub fn clip_coefficient(norm: f64, max_norm: f64) -> f64 {
 /// # Errors
 /// A `max_norm` that is negative or NaN; another length or device. Nothing is written then.
 pub fn clip(stream: &Stream, sum: View<'_, f64>, max_norm: f64, control: ViewMut<'_, f64>) -> Result<(), KernelError> {
-    let sum = check::region(stream, CLIP, "sum", sum, &[1])?;
-    let control = check::region_mut(stream, CLIP, "control", control, &[Control::LEN])?;
+    let sum = check::numbers(stream, CLIP, "sum", sum, &[1])?;
+    let control = check::numbers_mut(stream, CLIP, "control", control, &[Control::LEN])?;
     if max_norm.is_nan() || max_norm < 0.0 {
         let allowed = "at least 0".to_owned();
         return Err(KernelError::Number { op: CLIP, argument: "max_norm", given: max_norm, allowed });

@@ -44,7 +44,7 @@ impl Control {
     /// Step 0, a number out of its range, another length or device. Nothing is written then.
     pub fn begin(stream: &Stream, step: Step, control: ViewMut<'_, f64>) -> Result<(), KernelError> {
         step.check()?;
-        let control = check::region_mut(stream, "optimizer begin", "control", control, &[Self::LEN])?;
+        let control = check::numbers_mut(stream, "optimizer begin", "control", control, &[Self::LEN])?;
         let now = Self { lr: step.lr, step: step.number as f64, grad_scale: step.grad_scale, skip: 0.0, norm: 0.0 };
         if stream.device().cpu_pool().is_ok() {
             control.host()?.copy_from_slice(&now.to_array());

@@ -80,7 +80,7 @@ pub fn step<'n, T: Float, M: Float>(
     options.check()?;
     match numbers {
         Numbers::Host(step) => step.check()?,
-        Numbers::Device(control) => drop(check::region(stream, OP, "control", control, &[Control::LEN])?),
+        Numbers::Device(control) => drop(check::numbers(stream, OP, "control", control, &[Control::LEN])?),
     }
     let mut all = Vec::with_capacity(tensors.len());
     for tensor in tensors {

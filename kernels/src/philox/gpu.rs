@@ -1,6 +1,6 @@
 //! Filling with random numbers by the kernels of `cu/philox.cu`.
 
-use warpweft_device::{Arg, DType, Float, Stream, ViewMut};
+use warpweft_device::{Arg, Float, Stream, ViewMut};
 
 use super::Philox4x32;
 use crate::KernelError;
@@ -17,9 +17,6 @@ pub(super) fn fill<T: Float>(
     [a, b]: [Arg; 2],
     out: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    if T::DTYPE == DType::F64 {
-        return Err(KernelError::Combination { op, argument: "out", rule: "is f32, bf16 or f16 on a GPU" });
-    }
     if out.is_empty() {
         return Ok(());
     }

@@ -2,68 +2,54 @@
 
 use warpweft_device::{Arg, Float, Stream, View, ViewMut};
 
-use super::{Dropout, Shape};
+use super::{Dropout, Shape, Terms};
 use crate::KernelError;
 use crate::launch::{RESIDUAL, RowLaunch};
-
-pub(super) fn forward<T: Float>(
-    stream: &Stream,
-    shape: Shape,
-    x: View<'_, T>,
-    branch: View<'_, T>,
-    bias: Option<View<'_, T>>,
-    out: ViewMut<'_, T>,
-) -> Result<(), KernelError> {
-    let Shape { rows, channels } = shape;
-    if rows == 0 || channels == 0 {
-        return Ok(());
-    }
-    let aligned = [x, branch, out.as_view()].iter().chain(&bias).all(|view| view.is_aligned(16));
-    let launch = RowLaunch::new::<T>("residual forward", [rows, channels], 0, aligned)?;
-    let bias = bias.map_or(Ok(Arg::pointer(0)), Arg::try_from)?;
-    let args = [&[x.try_into()?, branch.try_into()?, bias, out.try_into()?], &sizes(shape, &launch)[..]].concat();
-    RESIDUAL.launch::<T>(stream, "residual_forward_", launch.extent, &args)
-}
 
 /// Elements that the random numbers of one block are for.
 const OF_A_BLOCK: usize = 8;
 
-/// How rows are spread over blocks, and dropout's arguments.
-fn dropped<T: Float>(
+/// How rows are spread over blocks, and a kernel's arguments behind the arrays: dropout's, and sizes.
+fn launch_of<T: Float>(
     op: &'static str,
     shape: Shape,
-    dropout: Dropout,
-    aligned: bool,
-) -> Result<(RowLaunch, [Arg; 5]), KernelError> {
+    dropout: Option<Dropout>,
+    mut aligned: bool,
+) -> Result<(RowLaunch, Vec<Arg>), KernelError> {
     let Shape { rows, channels } = shape;
-    // Neighbours that one access moves then lie in one block of random numbers.
-    let whole = channels.is_multiple_of(OF_A_BLOCK) && dropout.first.is_multiple_of(OF_A_BLOCK as u64);
-    let launch = RowLaunch::new::<T>(op, [rows, channels], 0, aligned && whole)?;
-    let (threshold, factor) = (dropout.threshold(), dropout.factor() as f32);
-    Ok((launch, [dropout.seed.into(), dropout.sequence.into(), dropout.first.into(), threshold.into(), factor.into()]))
+    let mut args = Vec::new();
+    if let Some(dropout) = dropout {
+        // Neighbours that one access moves then lie in one block of random numbers.
+        aligned &= channels.is_multiple_of(OF_A_BLOCK) && dropout.first.is_multiple_of(OF_A_BLOCK as u64);
+        args.extend([dropout.seed, dropout.sequence, dropout.first].map(Arg::from));
+        args.extend([dropout.threshold().into(), (dropout.factor() as f32).into()]);
+    }
+    let launch = RowLaunch::new::<T>(op, [rows, channels], 0, aligned)?;
+    args.extend([rows as u32, channels as u32, u32::from(launch.packed)].map(Arg::from));
+    Ok((launch, args))
 }
 
-pub(super) fn forward_dropout<T: Float>(
+pub(super) fn sum<T: Float>(
+    op: &'static str,
     stream: &Stream,
     shape: Shape,
-    dropout: Dropout,
-    x: View<'_, T>,
-    branch: View<'_, T>,
-    bias: Option<View<'_, T>>,
+    dropout: Option<Dropout>,
+    Terms { x, branch, bias }: Terms<'_, T>,
     out: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
     if out.is_empty() {
         return Ok(());
     }
     let aligned = [x, branch, out.as_view()].iter().chain(&bias).all(|view| view.is_aligned(16));
-    let (launch, numbers) = dropped::<T>("residual forward_dropout", shape, dropout, aligned)?;
+    let (launch, others) = launch_of::<T>(op, shape, dropout, aligned)?;
     let bias = bias.map_or(Ok(Arg::pointer(0)), Arg::try_from)?;
-    let args =
-        [&[x.try_into()?, branch.try_into()?, bias, out.try_into()?], &numbers[..], &sizes(shape, &launch)].concat();
-    RESIDUAL.launch::<T>(stream, "residual_dropout_", launch.extent, &args)
+    let args = [&[x.try_into()?, branch.try_into()?, bias, out.try_into()?], &others[..]].concat();
+    let kernel = if dropout.is_some() { "residual_dropout_" } else { "residual_forward_" };
+    RESIDUAL.launch::<T>(stream, kernel, launch.extent, &args)
 }
 
 pub(super) fn backward_dropout<T: Float>(
+    op: &'static str,
     stream: &Stream,
     shape: Shape,
     dropout: Dropout,
@@ -74,11 +60,7 @@ pub(super) fn backward_dropout<T: Float>(
         return Ok(());
     }
     let aligned = dout.is_aligned(16) && dbranch.as_view().is_aligned(16);
-    let (launch, numbers) = dropped::<T>("residual backward_dropout", shape, dropout, aligned)?;
-    let args = [&[dout.try_into()?, dbranch.try_into()?], &numbers[..], &sizes(shape, &launch)].concat();
+    let (launch, others) = launch_of::<T>(op, shape, Some(dropout), aligned)?;
+    let args = [&[dout.try_into()?, dbranch.try_into()?], &others[..]].concat();
     RESIDUAL.launch::<T>(stream, "residual_dropout_backward_", launch.extent, &args)
-}
-
-fn sizes(shape: Shape, launch: &RowLaunch) -> [Arg; 3] {
-    [(shape.rows as u32).into(), (shape.channels as u32).into(), u32::from(launch.packed).into()]
 }

@@ -13,7 +13,7 @@ mod dropout;
 mod gpu;
 pub mod reference;
 
-pub use dropout::{Dropout, backward_dropout, forward_dropout};
+pub use dropout::Dropout;
 
 use warpweft_device::{CpuPool, Float, Stream, View, ViewMut};
 
@@ -28,6 +28,13 @@ pub struct Shape {
     pub channels: usize,
 }
 
+/// What the sum reads.
+struct Terms<'a, T> {
+    x: View<'a, T>,
+    branch: View<'a, T>,
+    bias: Option<View<'a, T>>,
+}
+
 /// Writes `out`.
 ///
 /// # Errors
@@ -40,18 +47,70 @@ pub fn forward<T: Float>(
     bias: Option<View<'_, T>>,
     out: ViewMut<'_, T>,
 ) -> Result<(), KernelError> {
-    const OP: &str = "residual forward";
+    sum("residual forward", stream, shape, None, Terms { x, branch, bias }, out)
+}
+
+/// Writes `out` with dropout of branch + bias.
+///
+/// # Errors
+/// As [`forward`]; a probability that is none.
+pub fn forward_dropout<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    dropout: Dropout,
+    x: View<'_, T>,
+    branch: View<'_, T>,
+    bias: Option<View<'_, T>>,
+    out: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "residual forward_dropout";
+    dropout.check(OP)?;
+    sum(OP, stream, shape, Some(dropout), Terms { x, branch, bias }, out)
+}
+
+fn sum<T: Float>(
+    op: &'static str,
+    stream: &Stream,
+    shape: Shape,
+    dropout: Option<Dropout>,
+    Terms { x, branch, bias }: Terms<'_, T>,
+    out: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
     let Shape { rows, channels } = shape;
-    let x = check::region(stream, OP, "x", x, &[rows, channels])?;
-    let branch = check::region(stream, OP, "branch", branch, &[rows, channels])?;
-    let bias = bias.map(|bias| check::region(stream, OP, "bias", bias, &[channels])).transpose()?;
-    let out = check::region_mut(stream, OP, "out", out, &[rows, channels])?;
+    let x = check::region(stream, op, "x", x, &[rows, channels])?;
+    let branch = check::region(stream, op, "branch", branch, &[rows, channels])?;
+    let bias = bias.map(|bias| check::region(stream, op, "bias", bias, &[channels])).transpose()?;
+    let out = check::region_mut(stream, op, "out", out, &[rows, channels])?;
+    let Ok(pool) = stream.device().cpu_pool() else {
+        return gpu::sum(op, stream, shape, dropout, Terms { x, branch, bias }, out);
+    };
+    let (x, branch, bias, out) = (x.host()?, branch.host()?, bias.map(View::host).transpose()?, out.host()?);
+    match dropout {
+        Some(dropout) => cpu::forward_dropout(pool, shape, dropout, x, branch, bias, out),
+        None => cpu::forward(pool, shape, x, branch, bias, out),
+    }
+    Ok(())
+}
+
+/// Writes `dbranch`, the gradient of a branch with dropout, from `dout`; both are `[rows, channels]`.
+///
+/// # Errors
+/// As [`forward_dropout`].
+pub fn backward_dropout<T: Float>(
+    stream: &Stream,
+    shape: Shape,
+    dropout: Dropout,
+    dout: View<'_, T>,
+    dbranch: ViewMut<'_, T>,
+) -> Result<(), KernelError> {
+    const OP: &str = "residual backward_dropout";
+    let Shape { rows, channels } = shape;
+    dropout.check(OP)?;
+    let dout = check::region(stream, OP, "dout", dout, &[rows, channels])?;
+    let dbranch = check::region_mut(stream, OP, "dbranch", dbranch, &[rows, channels])?;
     match stream.device().cpu_pool() {
-        Ok(pool) => {
-            let bias = bias.map(View::host).transpose()?;
-            cpu::forward(pool, shape, x.host()?, branch.host()?, bias, out.host()?);
-        }
-        Err(_) => gpu::forward(stream, shape, x, branch, bias, out)?,
+        Ok(pool) => cpu::backward_dropout(pool, shape, dropout, dout.host()?, dbranch.host()?),
+        Err(_) => gpu::backward_dropout(OP, stream, shape, dropout, dout, dbranch)?,
     }
     Ok(())
 }

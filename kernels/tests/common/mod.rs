@@ -4,6 +4,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod attention_trial;
+pub(crate) mod calls;
 pub(crate) mod counters;
 pub(crate) mod degenerate;
 pub(crate) mod dispatched;

@@ -67,7 +67,7 @@ pub fn sums(
     let Shape { rows, experts: count, top_k } = of.shape;
     let scores = check::region(stream, OP, "scores", scores, &[rows, count])?;
     let experts = check::region(stream, OP, "experts", experts, &[rows, top_k])?;
-    let sums = check::region_mut(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
+    let sums = check::numbers_mut(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
     if stream.device().cpu_pool().is_err() {
         return gpu::sums(OP, stream, (of, tokens), score, (scores, experts), sums);
     }
@@ -86,7 +86,7 @@ pub fn loss(stream: &Stream, of: Sequences, sums: View<'_, f64>) -> Result<f64, 
     const OP: &str = "moe::balance::loss";
     of.check(OP)?;
     let count = of.shape.experts;
-    let sums = check::region(stream, OP, "sums", sums, &[of.sequences, 2, count])?.download(stream)?;
+    let sums = check::numbers(stream, OP, "sums", sums, &[of.sequences, 2, count])?.download(stream)?;
     let mut loss = 0.0;
     for sums in sums.chunks_exact(2 * count.max(1)) {
         let (counts, shares) = sums.split_at(count);
@@ -113,7 +113,7 @@ pub fn backward(
     check::finite(OP, "coefficient", coefficient)?;
     let Shape { rows, experts: count, .. } = of.shape;
     let scores = check::region(stream, OP, "scores", scores, &[rows, count])?;
-    let sums = check::region(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
+    let sums = check::numbers(stream, OP, "sums", sums, &[of.sequences, 2, count])?;
     let dscores = check::region_mut(stream, OP, "dscores", dscores, &[rows, count])?;
     let (of, factor) = ((of.shape, tokens), f64::from(coefficient) * of.factor());
     match stream.device().cpu_pool() {
@@ -131,7 +131,7 @@ pub fn backward(
 pub fn move_bias(stream: &Stream, rate: f32, counts: View<'_, f64>, bias: ViewMut<'_, f32>) -> Result<(), KernelError> {
     const OP: &str = "moe::balance::move_bias";
     check::finite(OP, "rate", rate)?;
-    let counts = check::region(stream, OP, "counts", counts, &[bias.len()])?;
+    let counts = check::numbers(stream, OP, "counts", counts, &[bias.len()])?;
     let bias = check::region_mut(stream, OP, "bias", bias, &[counts.len()])?;
     match stream.device().cpu_pool() {
         Ok(_) => cpu::move_bias(rate, counts.host()?, bias.host()?),
