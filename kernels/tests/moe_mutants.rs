@@ -1,13 +1,11 @@
 //! The kernels of mixtures of experts, broken on purpose.
-//!
-//! The sort inside is the embedding's, whose tests try its mutants.
 #![forbid(unsafe_code)]
 
 mod common;
 
 use std::sync::Mutex;
 
-use common::dispatched::{Choice, Moving, outside, outside_sort};
+use common::dispatched::{Choice, Moving, Sorted, outside, outside_sort};
 use common::mutants::try_mutants;
 use common::routing::{
     PLAIN, PLAIN_SIGMOID, Routed, Routing, SIGMOID, SOFTMAX, balanced, outside_backward, outside_sums,
@@ -150,6 +148,21 @@ fn mutants_of_sorting_are_killed() {
     };
     let small = tried("moe_dispatch_keys").and(tried("moe_dispatch_places")).and(tried("moe_dispatch_counts"));
     small.and(tried("moe_dispatch_capacity")).assert_killed();
+}
+
+/// The embedding's sort, under other names, whose tests ask for more: here it changes nothing to read one key beyond the last.
+#[test]
+fn mutants_of_the_sort_inside_are_killed() {
+    // Lengths that end in each round of a warp; every digit in every block, and more of them than the scan has threads; one pass
+    // over the digits and three.
+    let short = (0..8).map(|round| (32 * round + 5, 3, 1));
+    let sizes = short.chain([(2100, 290, 1), (10_240, 256, 1), (100, 70_000, 1)]);
+    let cases: Vec<Choice> = sizes.map(|sizes| Choice::new(sizes, 1)).collect();
+    let right: Vec<Sorted> = cases.iter().map(|case| case.sort(&On::threads(1), false)).collect();
+    let sort = Trial::of("moe_dispatch", "moe_dispatch_sort", sample(40, usize::MAX)).verdict(|on, judge| {
+        cases.iter().zip(&right).for_each(|(case, sorted)| judge.holds(case.sort(on, false) == *sorted));
+    });
+    sort.assert_killed_of_100(90);
 }
 
 fn of_moving<T: Float>(most: usize) -> Verdict {
