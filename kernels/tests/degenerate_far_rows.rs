@@ -5,7 +5,7 @@ mod common;
 
 use common::far::{Far, at};
 use common::{normal, tokens};
-use warpweft_device::{Arg, Float, bf16, f16};
+use warpweft_device::{Arg, Buffer, Float, bf16, f16};
 use warpweft_kernels::cross_entropy::{self, PARTS, Shard};
 use warpweft_kernels::moe::router;
 use warpweft_kernels::{Write, layernorm, moe, rmsnorm, softmax};
@@ -34,12 +34,28 @@ fn softmax_far<T: Float>() {
     let (x, dy) = (two::<T>(1), two::<T>(2));
     let (queries, scale) = (Arg::from(0u32), Arg::from(1f32));
     let y = far.room::<T>(COLUMNS);
-    let args =
-        [&[at(&far.up(COLUMNS, &x)), at(&y)], &sizes(&far)[..], &[queries.clone(), scale.clone()], &flags::<2>()];
-    far.launch_rows::<T>("softmax_forward", 1, &args.concat());
+    let one = || Arg::from(1u32);
+    let forward = |hidden: Arg, y: &Buffer<T>| {
+        let arrays = [at(&far.up(COLUMNS, &x)), hidden, at(y)];
+        let numbers = [queries.clone(), one(), one(), scale.clone()];
+        // Beside a row its mask's bytes are kept.
+        let args = [&arrays, &sizes(&far)[..], &numbers, &flags::<2>()].concat();
+        far.launch_rows::<T>("softmax_forward", 2, &args);
+    };
+    forward(Arg::pointer(0), &y);
     let mut near = on.garbage::<T>(x.len());
     softmax::forward(&on.stream, shape, options, on.up(&x).as_view(), near.as_view_mut()).unwrap();
     assert!(far.down(COLUMNS, &y) == on.down(&near));
+    // Under a mask whose rows lie as far.
+    let hidden: Vec<u8> = (0..2 * COLUMNS).map(|i| u8::from(i * i % 7 < 2)).collect();
+    let masked = far.room::<T>(COLUMNS);
+    forward(at(&far.up(COLUMNS, &hidden)), &masked);
+    let (hidden, own, mut beside) =
+        (on.up(&hidden), softmax::MaskShape { heads: 1, queries: 1 }, on.garbage::<T>(x.len()));
+    let of_x = on.up(&x);
+    let (hidden, of_x) = (hidden.as_view(), of_x.as_view());
+    softmax::forward_masked(&on.stream, shape, options, own, hidden, of_x, beside.as_view_mut()).unwrap();
+    assert!(far.down(COLUMNS, &masked) == on.down(&beside));
     let dx = far.up(COLUMNS, &x);
     let inputs = [at(&far.up(COLUMNS, &dy)), at(&y), at(&dx)];
     let add = Arg::from(1u32);

@@ -5,10 +5,10 @@ mod common;
 
 use common::trial::{Trial, Verdict, sample};
 use common::ways::{same_bits_in_every_way, same_bits_in_two_ways};
-use common::{On, U, assert_within, f64s, normal};
+use common::{On, U, assert_like_the_cpu, assert_within, f64s, normal, tokens};
 use warpweft_device::{Float, bf16, f16};
 use warpweft_kernels::Write;
-use warpweft_kernels::softmax::{self, Options, Shape, reference};
+use warpweft_kernels::softmax::{self, MaskShape, Options, Shape, reference};
 
 fn forward<T: Float>(on: &On, shape: Shape, options: Options, x: &[T]) -> Vec<T> {
     let mut y = on.garbage::<T>(x.len());
@@ -63,6 +63,8 @@ fn check<T: Float>(rows: usize, columns: usize, options: Options, all: bool) {
     assert_within("y", &y, &exact, |i| {
         exact[i] * ((6.0 * largest[i / columns] + 10.0) * U + sum_error(columns)) + 2f64.powi(-126)
     });
+    let cpu = On::threads(1);
+    assert_like_the_cpu("y", &y, &forward(&cpu, shape, options, &x), &exact, 2.0);
     let (dy, before) = (normal::<T>(y.len(), 2), normal::<T>(y.len(), 3));
     let (dy64, y64) = (f64s(&dy), f64s(&y));
     let exact = reference::backward(shape, options, &dy64, &y64);
@@ -74,6 +76,8 @@ fn check<T: Float>(rows: usize, columns: usize, options: Options, all: bool) {
     };
     let set = ways(&|on| backward(on, (shape, options), &dy, &y, Write::Set, &before));
     assert_within("dx", &set, &exact, bound);
+    let cpu = backward(&cpu, (shape, options), &dy, &y, Write::Set, &before);
+    assert_like_the_cpu("dx", &set, &cpu, &exact, 3.0);
     let added = ways(&|on| backward(on, (shape, options), &dy, &y, Write::Add, &before));
     let sum: Vec<f64> = exact.iter().zip(&before).map(|(dx, before)| dx + before.to_f64()).collect();
     assert_within("dx added", &added, &sum, |i| bound(i) + U * sum[i].abs());
@@ -131,6 +135,54 @@ fn cases<T: Float>() -> Vec<(Shape, Options)> {
     cases.map(|(rows, columns, options)| (Shape { rows, columns: columns * 4 / size_of::<T>() }, options)).to_vec()
 }
 
+/// Sizes, the mask's bytes, and x.
+type Masked<T> = (Shape, Options, MaskShape, Vec<u8>, Vec<T>);
+
+/// The same under a given mask, with NaNs behind it: its rows at any multiple of 16 bytes of x and at others, shared and not, and too
+/// long for shared memory, where the mask's bytes decide.
+fn masked<T: Float>() -> Vec<Masked<T>> {
+    let heads = MaskShape { heads: 2, queries: 3 };
+    let padding = MaskShape { heads: 3, queries: 1 };
+    let plain = Options { scale: 0.5, causal: None };
+    let long = 25_000 * 4 / (size_of::<T>() + 1) / 8 * 8;
+    let factor = 4 / size_of::<T>();
+    let cases = [
+        (12, 100 * factor, plain, heads),
+        (12, 37 * factor + 1, CAUSAL, heads),
+        (3, 1100 * factor, plain, padding),
+        (3, 1101 * factor + 1, CAUSAL, padding),
+        (1, long, plain, MaskShape { heads: 1, queries: 1 }),
+        (2, long + 1, plain, MaskShape { heads: 1, queries: 2 }),
+    ];
+    let case = |(rows, columns, options, mask): (usize, usize, Options, MaskShape)| {
+        let shape = Shape { rows, columns };
+        let mut hidden: Vec<u8> =
+            tokens(rows / mask.heads * columns, 3, 5).iter().map(|&word| word as u8 / 2).collect();
+        // A row that sees nothing, where there are others.
+        if rows > 3 {
+            hidden[..columns].fill(2);
+        }
+        let mut x = input::<T>(shape, options, 2.0);
+        for (i, x) in x.iter_mut().enumerate() {
+            let (row, column) = (i / columns, i % columns);
+            let of_mask = row / mask.queries / mask.heads * mask.queries + row % mask.queries;
+            if hidden[of_mask * columns + column] != 0 {
+                *x = T::from_f32(f32::NAN);
+            }
+        }
+        (shape, options, mask, hidden, x)
+    };
+    cases.map(case).into()
+}
+
+fn forward_masked<T: Float>(on: &On, case: &Masked<T>) -> Vec<T> {
+    let (shape, options, mask, hidden, x) = case;
+    let (hidden, x, mut y) = (on.up(hidden), on.up(x), on.garbage::<T>(x.len()));
+    let (hidden, x) = (hidden.as_view(), x.as_view());
+    softmax::forward_masked(&on.stream, *shape, *options, *mask, hidden, x, y.as_view_mut()).unwrap();
+    on.down(&y)
+}
+
 fn mutants<T: Float>(most: usize) -> Verdict {
     // Of numbers near each other, and of such that e^x of a difference is beyond f32.
     let spread = |spread: f64| cases::<T>().into_iter().map(move |case| (case, input::<T>(case.0, case.1, spread)));
@@ -139,7 +191,9 @@ fn mutants<T: Float>(most: usize) -> Verdict {
     let columns = inputs[2].0.0.columns;
     inputs[2].1[..columns].fill(T::from_f32(f32::NEG_INFINITY));
     let kernel = |call: &str| format!("softmax_{call}_{}", T::DTYPE);
+    let masked = masked::<T>();
     let verdict = Trial::of("softmax", &kernel("forward"), most).verdict(|on, judge| {
+        masked.iter().for_each(|case| judge.see(&forward_masked(on, case)));
         inputs.iter().for_each(|((shape, options), x)| judge.see(&forward(on, *shape, *options, x)));
     });
     let gradients: Vec<_> = inputs

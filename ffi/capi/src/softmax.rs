@@ -1,7 +1,7 @@
 //! Softmax.
 
 use warpweft_device::Stream;
-use warpweft_kernels::softmax::{self, Options, Shape};
+use warpweft_kernels::softmax::{self, MaskShape, Options, Shape};
 
 use crate::arguments::Arguments;
 use crate::element::{with_float, write as write_of};
@@ -16,9 +16,12 @@ pub struct SoftmaxOptions {
     queries: usize,
     causal: i32,
     scale: f32,
+    hidden: Input,
+    mask_heads: usize,
+    mask_queries: usize,
 }
 
-// SAFETY: numbers.
+// SAFETY: numbers and a pointer that may be null.
 unsafe impl Versioned for SoftmaxOptions {}
 
 impl SoftmaxOptions {
@@ -27,6 +30,11 @@ impl SoftmaxOptions {
             scale: if self.scale == 0.0 { 1.0 } else { self.scale },
             causal: (self.causal != 0).then_some(self.queries),
         }
+    }
+
+    /// How rows share those of a given mask.
+    fn mask(&self) -> MaskShape {
+        MaskShape { heads: self.mask_heads.max(1), queries: self.mask_queries.max(1) }
     }
 }
 
@@ -43,11 +51,16 @@ pub extern "C" fn ww_softmax_forward(
 ) -> i32 {
     guard("ww_softmax_forward", || {
         let mut args = Arguments::of("stream", &stream)?;
-        let options = options.get("options")?.native();
+        let given = options.get("options")?;
+        let (shape, options, mask) = (Shape { rows, columns }, given.native(), given.mask());
         with_float!(dtype, T => {
             let x = args.read::<T>("x", x, &[rows, columns])?;
+            let hidden = args.read_if_given::<u8>("hidden", given.hidden, &[rows / mask.heads, columns])?;
             let y = args.write::<T>("y", y, &[rows, columns])?;
-            Ok(softmax::forward(args.handle, Shape { rows, columns }, options, x, y)?)
+            match hidden {
+                Some(hidden) => Ok(softmax::forward_masked(args.handle, shape, options, mask, hidden, x, y)?),
+                None => Ok(softmax::forward(args.handle, shape, options, x, y)?),
+            }
         })
     })
 }

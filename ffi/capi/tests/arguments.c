@@ -102,6 +102,8 @@ static void arrays_of_an_op(void) {
   if (has("layernorm")) OK(ww_layernorm_forward(stream, 0, C, 1e-5f, f, NULL, aw, ab, NULL, NULL, NULL));
 }
 
+static const uint8_t zero_bytes[N];
+
 /* Settings: what a later version may add, and what an older program does not know. */
 static void settings(void) {
   struct {
@@ -129,6 +131,17 @@ static void settings(void) {
   later.options.size = sizeof later.options;
   later.options.queries = 3;
   FAILS(no, ww_softmax_forward(stream, ROWS, C, options, WW_F32, ax, ay), "`causal` is 3");
+  later.options.causal = 0;
+  later.options.hidden = (const uint8_t *)ay; /* a mask on top of what is written; on the host or not, an address */
+  FAILS(no, ww_softmax_forward(stream, ROWS, C, options, WW_F32, ax, ay), "`y` overlaps `hidden`");
+  later.options.hidden = up(zero_bytes, ROWS * C, WW_U8);
+  later.options.mask_heads = 5;
+  FAILS(no, ww_softmax_forward(stream, ROWS, C, options, WW_F32, ax, ay), "`mask heads` is 5");
+  later.options.mask_heads = 1;
+  later.options.mask_queries = 7;
+  FAILS(no, ww_softmax_forward(stream, ROWS, C, options, WW_F32, ax, ay), "`mask queries` is 7");
+  later.options.mask_queries = 0; /* 1 */
+  if (has("softmax")) OK(ww_softmax_forward(stream, ROWS, C, options, WW_F32, ax, ay));
 }
 
 static void shapes(void) {

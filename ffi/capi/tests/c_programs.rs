@@ -64,6 +64,11 @@ fn attention_products_and_norms() {
 }
 
 #[test]
+fn softmax_and_its_masks() {
+    passes_on_every_device("softmax", Linked::Shared);
+}
+
+#[test]
 fn the_other_ops() {
     passes_on_every_device("ops", Linked::Shared);
     passes_on_every_device("ops", Linked::Static);
@@ -181,7 +186,7 @@ fn exported() -> BTreeSet<String> {
 
 #[test]
 fn the_header_declares_exactly_what_is_exported() {
-    let code = code("warpweft.h") + &code("warpweft_kernels.h");
+    let code = code("warpweft.h") + &code("warpweft_kernels.h") + &code("warpweft_moe.h");
     let words = code.split('(').filter_map(|before| before.rsplit([' ', '*', '\n']).next());
     let declared: BTreeSet<_> = words.filter(|word| word.starts_with("ww_")).map(str::to_owned).collect();
     let exported = exported();

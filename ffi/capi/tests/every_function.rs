@@ -18,7 +18,8 @@ use every::program;
 fn passes(device: &str) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (source, executable) = (folder.path().join("every.c"), folder.path().join("every"));
-    std::fs::write(&source, program(&[code("warpweft.h"), code("warpweft_kernels.h")])).expect("it can be written");
+    std::fs::write(&source, program(&[code("warpweft.h"), code("warpweft_kernels.h") + &code("warpweft_moe.h")]))
+        .expect("it can be written");
     run(&mut compile(source.to_str().expect("a plain path"), &executable, Linked::Shared));
     let said = output_of(Command::new(&executable).arg(device));
     let calls: usize = said.split_whitespace().next().and_then(|count| count.parse().ok()).expect("a number first");

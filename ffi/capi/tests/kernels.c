@@ -432,33 +432,6 @@ static void rmsnorm(void) {
   }
 }
 
-/* Rows of 9 columns, three to a sequence, causal and not, with a scale: the sum of 9 exponentials that are each off by a few u. */
-static void softmax(void) {
-  enum { R = 6, W = 9, QUERIES = 3 };
-  float x[R * W], y[R * W], dy[R * W], dx[R * W];
-  fill(x, R * W, 14);
-  fill(dy, R * W, 15);
-  void *ax = up(x, R * W, WW_F32), *ady = up(dy, R * W, WW_F32), *ay = room(R * W, WW_F32), *adx = room(R * W, WW_F32);
-  for (int causal = 0; causal < 2; causal++) {
-    const ww_softmax_options options = {.size = sizeof options, .queries = QUERIES, .causal = causal, .scale = 2.0f};
-    if (!WORKS("softmax", ww_softmax_forward(stream, R, W, &options, WW_F32, ax, ay))) return;
-    OK(ww_softmax_backward(stream, R, W, &options, WW_F32, ady, ay, WW_SET, adx));
-    down(ay, y, R * W);
-    down(adx, dx, R * W);
-    for (size_t r = 0; r < R; r++) {
-      const size_t seen = causal ? r % QUERIES + 1 + W - QUERIES : W;
-      double sum = 0.0, mean = 0.0;
-      for (size_t c = 0; c < seen; c++) sum += exp(2.0 * x[r * W + c]);
-      for (size_t c = 0; c < seen; c++) mean += exp(2.0 * x[r * W + c]) / sum * dy[r * W + c];
-      for (size_t c = 0; c < W; c++) {
-        const double p = c < seen ? exp(2.0 * x[r * W + c]) / sum : 0.0;
-        CHECK(fabs(y[r * W + c] - p) <= 64 * U * p);
-        CHECK(fabs(dx[r * W + c] - 2.0 * p * (dy[r * W + c] - mean)) <= 256 * U * p);
-      }
-    }
-  }
-}
-
 int main(int count, char **arguments) {
   CHECK(count > 1);
   begin(arguments);
@@ -474,7 +447,6 @@ int main(int count, char **arguments) {
   release();
   layernorm();
   rmsnorm();
-  softmax();
   end("kernels");
   return 0;
 }

@@ -25,11 +25,24 @@ impl RowLaunch {
     /// multiples of 16 bytes.
     ///
     /// # Errors
-    /// More rows or columns than a grid or a 32-bit number has.
+    /// As [`staging`](Self::staging).
     pub(crate) fn new<T: Float>(
         op: &'static str,
-        [rows, columns]: [usize; 2],
+        dims: [usize; 2],
         inputs: usize,
+        aligned: bool,
+    ) -> Result<Self, KernelError> {
+        Self::staging::<T>(op, dims, inputs * size_of::<T>(), aligned)
+    }
+
+    /// The same where other types are staged too: `staged` bytes beside each element.
+    ///
+    /// # Errors
+    /// More rows or columns than a grid or a 32-bit number has.
+    pub(crate) fn staging<T: Float>(
+        op: &'static str,
+        [rows, columns]: [usize; 2],
+        staged: usize,
         aligned: bool,
     ) -> Result<Self, KernelError> {
         let size = size_of::<T>();
@@ -38,7 +51,7 @@ impl RowLaunch {
         // Four accesses of 16 bytes a thread, as far as the row goes.
         let threads = (columns * size).div_ceil(64).next_power_of_two().clamp(32, 1024) as u32;
         let rows_in_block = if threads == 32 { ROWS } else { 1 };
-        let bytes = columns.saturating_mul(size * inputs * rows_in_block as usize);
+        let bytes = columns.saturating_mul(staged * rows_in_block as usize);
         let staged = bytes <= STAGING;
         let extent = Extent {
             grid: [(rows as u32).div_ceil(rows_in_block), 1, 1],
