@@ -10,9 +10,9 @@
  *   in use when it is closed or destroyed.
  * Memory.  Arrays of a kernel are in the memory of its stream's device: the caller's own host memory on "cpu", device
  *   addresses elsewhere (from ww_buffer_data, cudaMalloc, a tensor of another library). Arrays of a collective are host
- *   memory. They are aligned to their element type, no more, and those that are written overlap no other argument except
- *   where in-place use is described. Counts are elements, never bytes. A pointer of which no element is used may be null.
- *   Pointers to structs, lists, and single results are always host memory, used during the call only.
+ *   memory. They are aligned to their element type, no more (but for attention on a GPU), and those that are written overlap no
+ *   other argument except where in-place use is described. Counts are elements, never bytes. A pointer of which no element is
+ *   used may be null. Pointers to structs, lists, and single results are always host memory, used during the call only.
  * Order.   Work on a stream runs in the order given. On "cpu" it is done when the call returns; elsewhere the call returns at
  *   once, and arrays must stay until it is done (ww_stream_synchronize). What goes wrong while a kernel runs is the error
  *   of the next ww_stream_synchronize or copy to the host.

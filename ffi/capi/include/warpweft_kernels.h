@@ -14,8 +14,10 @@ extern "C" {
 /* ---- Kernels ------------------------------------------------------------------------------------------------------
  * dtype is WW_F32, WW_BF16 or WW_F16: the type of every `void *`. Sums are f32 or wider. The same arguments give the same bits
  * on every call, and on the CPU for any number of threads. Gradients of weights are float whatever dtype is, and are ADDED to
- * what is there; other outputs are overwritten, or what `write` says. An op that has no kernel for the stream's device is
- * WW_INVALID_ARGUMENT: the message says that its memory is not host memory. */
+ * what is there; other outputs are overwritten, or what `write` says. Every op has a CPU path, and kernels for GPUs of compute
+ * capability 8.0 and later; on an earlier card a call is WW_INVALID_ARGUMENT, and the message names the card. On a GPU rows, columns
+ * and lengths of sums are at most 2^31 - 1; where an op has other limits there, they stand beside it, and WW_INVALID_ARGUMENT names the
+ * size. */
 
 /* What to do with a gradient that is already there. */
 typedef int32_t ww_write;
@@ -69,7 +71,7 @@ ww_status ww_matmul_backward_input_through(const ww_stream *stream, size_t m, si
 ww_status ww_matmul_backward_weight(const ww_stream *stream, size_t m, size_t n, size_t k, ww_dtype dtype, const void *x,
                                     const void *dy, float *dw);
 
-/* db [N] += the sum of the M rows of dy [M, N]. */
+/* db [N] += the sum of the M rows of dy [M, N]. On a GPU N is at most 2,097,120, and so are the columns of db above. */
 ww_status ww_matmul_backward_bias(const ww_stream *stream, size_t m, size_t n, ww_dtype dtype, const void *dy, float *db);
 
 /* dpre [M, N] = the gradient through the activation at pre [M, N]; dy has the shape of y. */
@@ -83,7 +85,8 @@ ww_status ww_matmul_backward_activation(const ww_stream *stream, size_t m, size_
  * A window is aligned likewise: query i sees i + keys - queries - window_left <= j <= i + keys - queries + window_right.
  * A score is scale q k, then c tanh(score / c) with a softcap c, then less slope * |i + keys - queries - j| with ALiBi; dropout
  * comes last, on the weights. A query that sees no key has output 0, log-sum-exp -infinity and zero gradients.
- * On a GPU the head size is a multiple of 8, at most 256. */
+ * On a GPU the head size is a multiple of 8, at most 256; q, k, v, out, dout and their gradients of any dtype begin at multiples of 16
+ * bytes (gradients that are float at multiples of 8), and rows are multiples of 8 elements, as q_row and q_first are. */
 typedef struct ww_attention_shape {
   size_t batch;     /* B */
   size_t queries;   /* tokens of q; of the longest sequence where there are starts */
@@ -137,7 +140,8 @@ ww_status ww_attention_backward_packed(const ww_stream *stream, const ww_attenti
 
 /* The same where keys come in parts, as in ring attention: each call joins `keys` more keys and values to what out and lse stand
  * for, which are float. Begin with lse = -infinity; out is not read there. With seen [queries], in the device's memory, query i
- * sees the first seen[i] of these keys, a number that does not fall; null: what the options say. */
+ * sees the first seen[i] of these keys, a number that does not fall; null: what the options say, for seen goes with neither causal nor
+ * a window. Dropout, slopes and starts, which count keys of the whole, are refused here and in backward. */
 ww_status ww_attention_forward_onto(const ww_stream *stream, const ww_attention_shape *shape,
                                     const ww_attention_options *options, ww_dtype dtype, const uint32_t *seen,
                                     const void *q, const void *k, const void *v, float *out, float *lse);
@@ -158,7 +162,7 @@ ww_status ww_layernorm_forward_residual(const ww_stream *stream, size_t rows, si
                                         const void *x, const void *branch, const void *w, const void *b, void *sum, void *y,
                                         float *mean, float *rstd);
 
-/* dx [rows, C]; dw and db [C]. */
+/* dx [rows, C]; dw and db [C], on a GPU of at most 2,097,120 channels. */
 ww_status ww_layernorm_backward_input(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
                                       const void *x, const void *w, const float *mean, const float *rstd, ww_write write,
                                       void *dx);
@@ -173,7 +177,7 @@ ww_status ww_rmsnorm_forward(const ww_stream *stream, size_t rows, size_t channe
 ww_status ww_rmsnorm_forward_residual(const ww_stream *stream, size_t rows, size_t channels, float eps, ww_dtype dtype,
                                       const void *x, const void *branch, const void *w, void *sum, void *y, float *rstd);
 
-/* dx [rows, C]; dw [C]. */
+/* dx [rows, C]; dw [C], on a GPU of at most 2,097,120 channels. */
 ww_status ww_rmsnorm_backward_input(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
                                     const void *x, const void *w, const float *rstd, ww_write write, void *dx);
 ww_status ww_rmsnorm_backward_weight(const ww_stream *stream, size_t rows, size_t channels, ww_dtype dtype, const void *dy,
@@ -252,7 +256,7 @@ typedef struct ww_embedding_shape {
 ww_status ww_embedding_forward(const ww_stream *stream, const ww_embedding_shape *shape, ww_dtype dtype,
                                const uint32_t *ids, const void *table, const void *position_table, void *y);
 
-/* dtable [V, C], and dpositions [positions, C] or null. */
+/* dtable [V, C], and dpositions [positions, C] or null. On a GPU C is at most 8,388,480. */
 ww_status ww_embedding_backward(const ww_stream *stream, const ww_embedding_shape *shape, ww_dtype dtype,
                                 const uint32_t *ids, const void *dy, float *dtable, float *dpositions);
 
@@ -347,7 +351,7 @@ typedef struct ww_rope_shape {
   size_t batch;      /* B */
   size_t tokens;     /* T */
   size_t heads;      /* that are turned, the first ones of each row */
-  size_t head_size;  /* D, even */
+  size_t head_size;  /* D, even; on a GPU at most 8192 */
   size_t row_stride; /* elements from a token to the next, at least heads * D; 0 means just that */
 } ww_rope_shape;
 

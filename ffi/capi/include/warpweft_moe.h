@@ -66,7 +66,8 @@ typedef struct ww_moe_rows {
 ww_status ww_moe_permute(const ww_stream *stream, const ww_moe_rows *of, ww_dtype dtype, const uint32_t *order,
                          const float *weights, const void *x, void *y);
 
-/* y [M, C]: for each row the sum of the rows of x [placed, C] at its places [M, K], each times its weight, or null. */
+/* y [M, C]: for each row the sum of the rows of x [placed, C] at its places [M, K], each times its weight, or null. On a GPU K is at
+ * most 3072. */
 ww_status ww_moe_combine(const ww_stream *stream, const ww_moe_rows *of, ww_dtype dtype, const uint32_t *places,
                          const float *weights, const void *x, ww_write write, void *y);
 

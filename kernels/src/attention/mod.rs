@@ -16,8 +16,8 @@
 //!   head sum over its query heads, then over queries, in a fixed order.
 //!
 //! On the CPU, work is spread over sequences, heads and blocks of 256 queries in forward, over sequences and key/value heads
-//! in backward. On a GPU q, k, v, their gradients and out begin at multiples of 16 bytes where they are bf16 or f16, and
-//! all rows are multiples of 8 elements.
+//! in backward. On a GPU q, k, v, out, dout and the gradients begin at multiples of 16 bytes in every type (gradients in f32
+//! at multiples of 8), and all rows are multiples of 8 elements.
 
 mod backward;
 mod call;

@@ -38,7 +38,8 @@ fn call<'a>(
 ///
 /// # Errors
 /// As [`forward`](super::forward()); rows too short for their heads, `seen` that falls or exceeds the keys (on a GPU an
-/// error of the next synchronisation), `seen` with causal or a window; dropout.
+/// error of the next synchronisation), `seen` with causal or a window; dropout. (Slopes and starts, which count keys of the
+/// whole too, cannot be given.)
 #[allow(clippy::too_many_arguments)] // the op's own arguments
 pub fn forward_onto<T: Float>(
     stream: &Stream,

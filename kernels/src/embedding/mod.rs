@@ -70,7 +70,7 @@ pub fn forward<T: Float>(
 /// `dpositions [positions, C]` (f32) at each position's.
 ///
 /// # Errors
-/// As for [`forward`].
+/// As for [`forward`]; on a GPU more than 8,388,480 channels.
 pub fn backward<T: Float>(
     stream: &Stream,
     shape: Shape,

@@ -151,7 +151,7 @@ pub fn backward_input<T: Float>(
 /// what `forward` took and saved. Sums run over fixed blocks of rows in f64 and are rounded once.
 ///
 /// # Errors
-/// An argument whose length is not its shape's, or of another device.
+/// An argument whose length is not its shape's, or of another device; on a GPU more than 2,097,120 columns.
 #[expect(clippy::too_many_arguments, reason = "the op's tensors, each with a role of its own")]
 pub fn backward_weight<T: Float>(
     stream: &Stream,

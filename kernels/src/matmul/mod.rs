@@ -293,7 +293,7 @@ pub fn backward_weight<T: Float>(
 /// db += the sum of dy's rows; dy `[M, N]`, db `[N]` in f32. `shape.k` is not used.
 ///
 /// # Errors
-/// A length that contradicts the shape, an argument of another device. Nothing is written then.
+/// A length that contradicts the shape, an argument of another device; on a GPU more than 2,097,120 columns. Nothing is written then.
 pub fn backward_bias<T: Float>(
     stream: &Stream,
     shape: Shape,

@@ -140,7 +140,7 @@ pub fn backward_input<T: Float>(
 /// Sums run over fixed blocks of rows in f64 and are rounded once.
 ///
 /// # Errors
-/// An argument whose length is not its shape's, or of another device.
+/// An argument whose length is not its shape's, or of another device; on a GPU more than 2,097,120 columns.
 pub fn backward_weight<T: Float>(
     stream: &Stream,
     shape: Shape,

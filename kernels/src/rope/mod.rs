@@ -50,7 +50,7 @@ impl Default for Options {
 /// the tokens of each sequence stand at 0, 1, 2 and so on.
 ///
 /// # Errors
-/// An odd head size, a row shorter than its heads, a base that is not positive, a length that contradicts the shape, an
+/// An odd head size (on a GPU one above 8192), a row shorter than its heads, a base that is not positive, a length that contradicts the shape, an
 /// argument of another device. Nothing is written then.
 pub fn forward<T: Float>(
     stream: &Stream,

@@ -127,7 +127,8 @@ pub fn permute<T: Float>(
 /// weight where `weights` are given. Assignments without a place add nothing.
 ///
 /// # Errors
-/// A place that there is not in `places` `[M, K]`, a length that contradicts the shape, an argument of another device.
+/// A place that there is not in `places` `[M, K]`, a length that contradicts the shape, an argument of another device; on a GPU
+/// more than 3072 experts a row.
 pub fn combine<T: Float>(
     stream: &Stream,
     of: Rows,
