@@ -8,6 +8,9 @@
 #include "fault.cuh"
 #include "reduce.cuh"
 
+// Of -inf alone the sum is 0, not NaN.
+__device__ inline float shift_of(float max) { return max == -INFINITY ? 0.0f : max; }
+
 // The largest logit so far, and the sum of exponentials below it.
 struct Online {
   float max = -INFINITY, sum = 0.0f;
@@ -17,8 +20,7 @@ struct Online {
       sum *= expf(max - x);
       max = x;
     }
-    // Of -inf alone the sum is 0, not NaN.
-    sum += expf(x - (max == -INFINITY ? 0.0f : max));
+    sum += expf(x - shift_of(max));
   }
 };
 
@@ -35,6 +37,7 @@ __device__ __noinline__ float under(float x, float cap) { return cap * tanhf(x /
 
 // Likewise, for rows alone.
 __device__ __noinline__ double logarithm(double x) { return log(x); }
+__device__ __noinline__ double exponential(double x) { return exp(x); }
 
 // A logit under a cap, where there is one.
 __device__ inline float capped(float x, float cap) { return cap > 0.0f ? under(x, cap) : x; }
@@ -57,8 +60,7 @@ template <class T> __device__ inline Normaliser normalise(const T* logits, uint3
     }
   });
   float max = reduce_row<Max>(own.max, maxima);
-  // A thread of -inf alone has a sum of 0, or NaN; nothing to scale.
-  return {max, double(own.max == -INFINITY ? own.sum : own.sum * expf(own.max - max)), double(total)};
+  return {max, double(own.sum * expf(own.max - shift_of(max))), double(total)};
 }
 
 // parts [rows, 3]: the largest logit, the sum of exponentials below it, and the share here of what the loss takes away: the target's
@@ -99,16 +101,19 @@ __device__ inline void merge(const double* parts, Targets targets, f32* losses, 
     return;
   }
   double max = -INFINITY, sum = 0.0, logit = 0.0;
-  for (uint32_t rank = 0; rank < ranks; rank++) {
-    double other = parts[(size_t(rank) * rows + row) * 3];
-    // A NaN wins, as in a row that one rank has.
-    if (other > max || other != other) max = other;
-  }
-  for (uint32_t rank = 0; rank < ranks; rank++) {
+  // A NaN is passed over: the sum finds it. There is one rank at least.
+  uint32_t rank = 0;
+#pragma unroll 1
+  do max = fmax(max, parts[(size_t(rank) * rows + row) * 3]);
+  while (++rank < ranks);
+  rank = 0;
+#pragma unroll 1
+  do {
     const double* part = parts + (size_t(rank) * rows + row) * 3;
-    if (part[1] != 0.0) sum += part[0] == max ? part[1] : part[1] * exp(part[0] - max);
+    // Of -inf alone the sum is 0, not NaN.
+    if (part[1] != 0.0) sum += part[1] * exponential(part[0] - max);
     logit += part[2];
-  }
+  } while (++rank < ranks);
   double log_sum = logarithm(sum), whole = max + log_sum, loss = 0.0;
   if (!targets.ignored(target)) {
     loss = (max - logit) + log_sum;

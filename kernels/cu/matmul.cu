@@ -119,12 +119,21 @@ template <uint32_t TILE, uint32_t EACH> struct ColumnSums {
     }
     __syncthreads();
     if (row >= rows) return;
-    for (uint32_t at = threadIdx.x; at < halves * TILE; at += EACH / 4) {
-      uint32_t half = at / TILE, within = at % TILE;
+    auto add_up = [&](uint32_t half, uint32_t within) {
       float sum = 0.0f;
 #pragma unroll
       for (uint32_t of = 0; of < CLASSES; of++) sum += shared[(half * CLASSES + of) * TILE + within];
-      if (column + within < columns) partials[(size_t(row / HEIGHT) * halves + half) * columns + column + within] = sum;
+      partials[(size_t(row / HEIGHT) * halves + half) * columns + column + within] = sum;
+    };
+    // There are threads for the columns of one half, or for those of both at once.
+    if constexpr (EACH / 4 == TILE) {
+      uint32_t at = threadIdx.x;
+      do {
+        if (column + at % TILE < columns) add_up(at / TILE, at % TILE);
+      } while ((at += TILE) < halves * TILE);
+    } else {
+      uint32_t half = threadIdx.x / TILE, within = threadIdx.x % TILE;
+      if (column + within < columns && half < halves) add_up(half, within);
     }
   }
 };

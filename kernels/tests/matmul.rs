@@ -172,6 +172,7 @@ fn nan_and_infinity_come_out_where_the_formulas_have_them() {
             bias: vec![0.0; n],
             dy: vec![1.0; 8 * n],
             offset: 0,
+            beside: 0,
         };
         let (y, pre) = case.forward(&on, With { activation, pre: activation != Activation::None, ..PLAIN });
         let expected = reference::forward(case.shape, &f64s(&case.x), &f64s(&case.w), None, activation, None);
@@ -256,6 +257,7 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place() {
                             w: all.w.clone(),
                             bias: all.bias.clone(),
                             offset: 0,
+                            beside: 0,
                             dy,
                         };
                         assert!(

@@ -232,6 +232,7 @@ fn a_gradient_through_an_activation_is_that_of_two_calls() {
                 bias: Vec::new(),
                 dy: narrow.dy.iter().map(|dy| dy.to_f32()).collect(),
                 offset: 0,
+                beside: 0,
             };
             let wide_pre: Vec<f32> = narrow_pre.iter().map(|pre| pre.to_f32()).collect();
             let exact = through(&On::threads(1), &wide, (1.0, activation, &wide_pre), Write::Set, &before);
@@ -261,6 +262,7 @@ fn a_rows_bits_depend_on_neither_its_neighbours_nor_its_place_nor_the_tile() {
                 bias: all.bias.clone(),
                 dy: all.dy[rows.start * n..rows.end * n].to_vec(),
                 offset,
+                beside: 0,
             };
             for on in [&small, &large] {
                 assert!(some.forward(on, with).0 == y[rows.start * n..rows.end * n], "{rows:?} {offset}");

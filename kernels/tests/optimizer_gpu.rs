@@ -5,13 +5,13 @@ mod common;
 
 use common::On;
 use common::counters::{assert_bound_by_memory, assert_bound_by_memory_but, profiles};
-use common::mutants::try_mutants;
 use common::optimizer::{From, LAST, Size, run, stochastic};
+use common::trial::{Trial, Verdict, sample};
 use common::ways::Ways;
-use warpweft_device::{Buffer, Float, ViewMut, bf16, f16};
+use warpweft_device::{Buffer, DType, Float, ViewMut, bf16, f16};
 use warpweft_kernels::norm::{self, clip_coefficient};
 use warpweft_kernels::optimizer::{self, Adam, Control, Numbers, Options, Place, Rule, Sgd, Step, Tensor};
-use warpweft_kernels::{KernelError, embedding, programs};
+use warpweft_kernels::{KernelError, embedding};
 
 /// Less than a warp and misaligned, nothing, a warp and more, one chunk, a chunk and more.
 const SIZES: [Size; 6] =
@@ -77,19 +77,19 @@ fn numbers_of_the_device_are_the_hosts_at_every_step() {
     }
 }
 
-/// One tensor of bf16 ones on a device, all of whose gradients are given.
-struct Ones {
-    w: Buffer<bf16>,
+/// One tensor of ones on a device, all of whose gradients are given.
+struct Ones<T: Float> {
+    w: Buffer<T>,
     grad: Buffer<f32>,
     m: Buffer<f32>,
     v: Buffer<f32>,
 }
 
-impl Ones {
+impl<T: Float> Ones<T> {
     fn new(on: &On, grads: &[f32]) -> Self {
         let zeros = vec![0f32; grads.len()];
         let [grad, m, v] = [grads, &zeros, &zeros].map(|values| on.up(values));
-        Self { w: on.up(&vec![bf16::ONE; grads.len()]), grad, m, v }
+        Self { w: on.up(&vec![T::from_f32(1.0); grads.len()]), grad, m, v }
     }
 
     fn step(&mut self, on: &On, options: Options, numbers: Numbers<'_>) -> Result<(), KernelError> {
@@ -106,7 +106,7 @@ impl Ones {
 }
 
 /// A step by numbers on the device: the parameters, and what the device says then.
-fn controlled(on: &On, options: Options, control: &Buffer<f64>, grads: &[f32]) -> (Vec<bf16>, Option<String>) {
+fn controlled<T: Float>(on: &On, options: Options, control: &Buffer<f64>, grads: &[f32]) -> (Vec<T>, Option<String>) {
     let mut ones = Ones::new(on, grads);
     let done = ones.step(on, options, Numbers::Device(control.as_view())).map_err(|error| error.to_string());
     let said = done.and_then(|()| on.stream.synchronize().map_err(|error| error.to_string())).err();
@@ -132,7 +132,7 @@ fn the_device_skips_a_step_and_notes_one_that_cannot_be() {
     for (control, moves, word) in numbers {
         let on = On::software_with_nans();
         let buffer = on.up(&control.to_array());
-        let (w, said) = controlled(&on, ADAMW, &buffer, &[1.0; 5]);
+        let (w, said) = controlled::<bf16>(&on, ADAMW, &buffer, &[1.0; 5]);
         assert_eq!(w != [bf16::ONE; 5], moves, "{control:?}");
         match (&said, word) {
             (None, None) => {}
@@ -204,7 +204,7 @@ fn wrong_controls_and_norms_are_named() {
 }
 
 /// One step after a kernel before it has found a token outside its vocabulary: the error, and the parameters as they are then.
-fn after_wrong_data(on: &On, options: Options, numbers: Numbers<'_>) -> (String, Vec<bf16>) {
+fn after_wrong_data<T: Float>(on: &On, options: Options, numbers: Numbers<'_>) -> (String, Vec<T>) {
     let shape = embedding::Shape { batch: 1, tokens: 1, vocab: 4, channels: 2, positions: 0 };
     let (ids, table, mut y) = (on.up(&[9u32]), on.up(&[bf16::ZERO; 8]), on.up(&[bf16::ZERO; 2]));
     let mut ones = Ones::new(on, &[1.0; 5]);
@@ -216,11 +216,11 @@ fn after_wrong_data(on: &On, options: Options, numbers: Numbers<'_>) -> (String,
 }
 
 /// Neither that step nor one that is to be skipped is taken.
-fn skips(on: &On, options: Options) -> bool {
+fn skips<T: Float>(on: &On, options: Options) -> bool {
     let skip = on.up(&Control { lr: 0.5, step: 3.0, grad_scale: 1.0, skip: 1.0, norm: 0.0 }.to_array());
-    let untouched = [bf16::ONE; 5];
-    after_wrong_data(on, options, Numbers::Host(HALF)).1 == untouched
-        && controlled(on, options, &skip, &[1.0; 5]).0 == untouched
+    let untouched = [T::from_f32(1.0); 5];
+    after_wrong_data::<T>(on, options, Numbers::Host(HALF)).1 == untouched
+        && controlled::<T>(on, options, &skip, &[1.0; 5]).0 == untouched
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_step_on_wrong_data_is_skipped() {
     // The first that is found stays noted.
     let none = on.up(&[0.0; Control::LEN]);
     for numbers in [Numbers::Host(HALF), Numbers::Device(none.as_view())] {
-        let (error, w) = after_wrong_data(&on, ADAMW, numbers);
+        let (error, w) = after_wrong_data::<bf16>(&on, ADAMW, numbers);
         assert!(error.contains("9 in row 0") && error.contains("less than 4"), "{error}");
         assert_eq!(w, [bf16::ONE; 5]);
     }
@@ -260,36 +260,49 @@ fn nothing_to_do_and_step_0() {
     assert!(matches!(error, KernelError::Size { argument: "step", given: 0, .. }), "{error}");
 }
 
-/// What takes every path of a step's kernel but for wrong data.
-fn paths(on: &On, rules: [Options; 2]) -> Vec<Vec<f64>> {
-    let few = [SIZES[0], SIZES[2], (16_391, 1, false), (16_400, 8, true)];
-    let [one, other] = rules;
-    vec![
-        run::<bf16, f32>(on, &few, true, one, (From::Host, &TWO)),
-        run::<bf16, bf16>(on, &few[..2], false, other, (From::Host, &TWO)),
-        run::<bf16, bf16>(on, &few[..2], true, other, (From::Host, &TWO)),
-        run::<bf16, f32>(on, &few[2..], false, stochastic(one, 9), (From::Host, &TWO[1..])),
-        run::<bf16, bf16>(on, SMALL, false, stochastic(other, 9), (From::Host, &TWO[..1])),
-    ]
+/// What takes every path of a step's kernel but for wrong data: aligned and not, shorter and longer than a block has threads, with
+/// decay and without, every kind of state, more than a chunk.
+fn paths<T: Float>(on: &On, rules: [Options; 2]) -> Vec<Vec<f64>> {
+    let few = [(3, 1, true), (300, 3, true), (130, 8, true), (301, 3, false), (45, 8, false)];
+    let chunks = [(16_391, 1, true), (16_400, 8, false)];
+    let mut all = Vec::new();
+    for rule in rules {
+        for master in [true, false] {
+            all.push(run::<T, f32>(on, &few, master, rule, (From::Host, &TWO)));
+            all.push(run::<T, bf16>(on, &few, master, rule, (From::Host, &TWO)));
+        }
+        all.push(run::<T, f32>(on, &chunks, true, rule, (From::Host, &TWO[1..])));
+        if T::DTYPE == DType::BF16 {
+            all.push(run::<T, f32>(on, &few, false, stochastic(rule, 9), (From::Host, &TWO[1..])));
+            all.push(run::<T, bf16>(on, &few, false, stochastic(rule, 9), (From::Host, &TWO[..1])));
+        }
+    }
+    all
 }
 
-fn optimizer_program() -> &'static warpweft_kernels::Program {
-    programs().iter().find(|program| program.op == "optimizer").unwrap()
+/// Tries the mutants of a rule's kernel: the bits of the CPU are what all must have.
+fn mutants<T: Float>(rule: &str, options: &[[Options; 2]], most: usize) -> Verdict {
+    let right: Vec<_> = options.iter().map(|rules| paths::<T>(&On::threads(1), *rules)).collect();
+    Trial::of("optimizer", &format!("optimizer_{rule}_{}", T::DTYPE), most).verdict(|on, judge| {
+        options.iter().zip(&right).for_each(|(rules, right)| judge.holds(paths::<T>(on, *rules) == *right));
+        judge.holds(skips::<T>(on, options[0][0]));
+    })
 }
 
 #[test]
 fn mutants_of_adam_are_killed() {
-    let right = paths(&On::threads(1), [ADAMW, L2]);
-    let proof = |on: &On| paths(on, [ADAMW, L2]) == right && skips(on, ADAMW);
-    try_mutants(optimizer_program(), "optimizer_adam_bf16", 1, proof).assert_killed();
+    let of = [[ADAMW, L2]];
+    let few = sample(8, usize::MAX);
+    let all = mutants::<bf16>("adam", &of, sample(30, usize::MAX));
+    all.and(mutants::<f32>("adam", &of, few)).and(mutants::<f16>("adam", &of, few)).assert_killed();
 }
 
 #[test]
 fn mutants_of_sgd_are_killed() {
-    let rules = [[MOMENTUM, NESTEROV], [PLAIN, MOMENTUM]];
-    let right = rules.map(|rules| paths(&On::threads(1), rules));
-    let proof = |on: &On| rules.map(|rules| paths(on, rules)) == right && skips(on, MOMENTUM);
-    try_mutants(optimizer_program(), "optimizer_sgd_bf16", 1, proof).assert_killed();
+    let of = [[MOMENTUM, NESTEROV], [PLAIN, MOMENTUM]];
+    let few = sample(8, usize::MAX);
+    let all = mutants::<bf16>("sgd", &of, sample(30, usize::MAX));
+    all.and(mutants::<f32>("sgd", &of, few)).and(mutants::<f16>("sgd", &of, few)).assert_killed();
 }
 
 #[test]
@@ -306,19 +319,19 @@ fn mutants_of_the_control_are_killed() {
         Control { grad_scale: f64::INFINITY, ..good },
     ];
     let all = |on: &On| {
-        let told = bad.map(|control| controlled(on, ADAMW, &on.up(&control.to_array()), &[1.0; 5]));
+        let told = bad.map(|control| controlled::<bf16>(on, ADAMW, &on.up(&control.to_array()), &[1.0; 5]));
         let steps = [1, 2, 3, 1000].map(|number| {
             let steps = [Step { lr: 0.3, number, grad_scale: 1.7 }];
             let kernel = (From::Kernel, &steps[..]);
             (run::<f32, f32>(on, SMALL, false, ADAMW, kernel), run::<f32, f32>(on, SMALL, false, MOMENTUM, kernel))
         });
         let none = on.up(&[0.0; Control::LEN]);
-        let wrong = after_wrong_data(on, ADAMW, Numbers::Device(none.as_view()));
+        let wrong = after_wrong_data::<bf16>(on, ADAMW, Numbers::Device(none.as_view()));
         (told, steps, chain(on, &[3.0; 40], 0.5, 1.0), wrong)
     };
     let right = all(&On::software());
     let verdict = ["optimizer_prepare", "optimizer_begin"]
-        .map(|kernel| try_mutants(optimizer_program(), kernel, 1, |on| all(on) == right));
+        .map(|kernel| Trial::of("optimizer", kernel, usize::MAX).verdict(|on, judge| judge.holds(all(on) == right)));
     let [prepare, begin] = verdict;
     prepare.and(begin).assert_killed();
 }

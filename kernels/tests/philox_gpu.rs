@@ -5,10 +5,10 @@ mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
 use common::far::from_block;
-use common::mutants::try_mutants;
+use common::trial::{Judge, Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, f64s, rounding};
-use warpweft_device::{Float, Module, bf16, f16};
+use warpweft_device::{DType, Float, Module, bf16, f16};
 use warpweft_kernels::philox::{self, Philox4x32};
 use warpweft_kernels::{KernelError, programs};
 
@@ -43,14 +43,17 @@ fn normal_of<T: Float>(on: &On, (len, before, first): (usize, usize, u64), of: (
     f64s(&out.down(on))
 }
 
-/// Half way between two numbers of bf16, the lower of which is even: all numbers of a distribution that has no breadth.
-const TIE: (f32, f32) = (1.0 + 1.0 / 256.0, 0.0);
+/// Half way between two numbers of bf16 or f16, the lower of which is even: all numbers of a distribution that has no breadth.
+fn tie<T: Float>() -> (f32, f32) {
+    (1.0 + if T::DTYPE == DType::BF16 { 1.0 / 256.0 } else { 1.0 / 2048.0 }, 0.0)
+}
 
 #[test]
 fn a_tie_is_rounded_to_even() {
     let on = On::software();
     for size in SIZES {
-        assert!(normal_of::<bf16>(&on, size, TIE).iter().all(|x| *x == 1.0), "{size:?}");
+        assert!(normal_of::<bf16>(&on, size, tie::<bf16>()).iter().all(|x| *x == 1.0), "{size:?}");
+        assert!(normal_of::<f16>(&on, size, tie::<f16>()).iter().all(|x| *x == 1.0), "{size:?}");
     }
 }
 
@@ -138,15 +141,20 @@ fn wrong_arguments_are_named() {
     assert_eq!(error, "philox uniform: `out` is f32, bf16 or f16 on a GPU");
 }
 
+fn mutants<T: Float>(most: usize) -> Verdict {
+    let all = |on: &On, judge: &mut Judge<'_>| {
+        for size in SIZES {
+            judge.see(&uniform::<T>(on, size));
+            judge.see(&normal::<T>(on, size));
+            judge.see(&normal_of::<T>(on, size, tie::<T>()));
+        }
+    };
+    let of = |call: &str| Trial::of("philox", &format!("philox_{call}_{}", T::DTYPE), most).verdict(all);
+    of("uniform").and(of("normal"))
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "philox").unwrap();
-    let all = |on: &On| {
-        SIZES.map(|size| (uniform::<bf16>(on, size), normal::<bf16>(on, size), normal_of::<bf16>(on, size, TIE)))
-    };
-    let right = all(&On::software());
-    let verdict = ["philox_uniform_bf16", "philox_normal_bf16"]
-        .map(|kernel| try_mutants(program, kernel, 1, |on| all(on) == right));
-    let [uniform, normal] = verdict;
-    uniform.and(normal).assert_killed();
+    let few = sample(8, usize::MAX);
+    mutants::<bf16>(usize::MAX).and(mutants::<f32>(few)).and(mutants::<f16>(few)).assert_killed();
 }

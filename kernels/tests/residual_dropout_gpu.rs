@@ -4,12 +4,12 @@
 mod common;
 
 use common::counters::{assert_bound_by_memory, profiles};
-use common::mutants::try_mutants;
+use common::trial::{Trial, Verdict, sample};
 use common::ways::Ways;
 use common::{On, U, assert_gradient, assert_within, dot, f64s, finite_differences, normal, same_bits_for_threads};
 use warpweft_device::{Float, bf16, f16};
+use warpweft_kernels::KernelError;
 use warpweft_kernels::residual::{Dropout, Shape, backward_dropout, forward_dropout, reference};
-use warpweft_kernels::{KernelError, programs};
 
 const fn dropout(probability: f32, first: u64) -> Dropout {
     Dropout { probability, seed: 0x0123_4567_89ab_cdef, sequence: 1 << 40 | 3, first }
@@ -151,13 +151,19 @@ fn every_byte_is_moved_once() {
     assert_bound_by_memory("backward", &counted[2..], 0);
 }
 
+/// The bits of the CPU are what all must have.
+fn mutants<T: Float>(most: usize) -> Verdict {
+    let all = |on: &On| SIZES.map(|size| [0.3, 1.0].map(|p| run::<T>(on, size, p)));
+    let right = all(&On::threads(1));
+    let of = |call: &str| {
+        let kernel = format!("residual_{call}_{}", T::DTYPE);
+        Trial::of("residual", &kernel, most).verdict(|on, judge| judge.holds(all(on) == right))
+    };
+    of("dropout").and(of("dropout_backward"))
+}
+
 #[test]
 fn mutants_are_killed() {
-    let program = programs().iter().find(|program| program.op == "residual").unwrap();
-    let all = |on: &On| SIZES.map(|size| [0.3, 1.0].map(|p| run::<f32>(on, size, p)));
-    let right = all(&On::threads(1));
-    // Forward and backward.
-    try_mutants(program, "residual_dropout_f32", 1, |on| all(on) == right)
-        .and(try_mutants(program, "residual_dropout_backward_f32", 1, |on| all(on) == right))
-        .assert_killed();
+    let few = sample(8, usize::MAX);
+    mutants::<f32>(sample(30, usize::MAX)).and(mutants::<bf16>(few)).and(mutants::<f16>(few)).assert_killed();
 }

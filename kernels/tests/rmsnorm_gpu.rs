@@ -272,7 +272,7 @@ fn mutants<T: Float>(most: usize) -> Verdict {
 
 #[test]
 fn mutants_are_killed() {
-    mutants::<f32>(sample(30, 200)).assert_killed();
-    let few = sample(6, 40);
+    mutants::<f32>(sample(30, usize::MAX)).assert_killed();
+    let few = sample(6, usize::MAX);
     mutants::<bf16>(few).and(mutants::<f16>(few)).assert_killed();
 }

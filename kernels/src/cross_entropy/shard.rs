@@ -96,7 +96,7 @@ pub fn forward_shard<T: Float>(
 /// `normaliser [rows, 2]`, from the `parts [ranks, rows, 3]` of all ranks in their order; returns the sum of the losses.
 ///
 /// # Errors
-/// An argument whose length is not its shape's, or of another device. Nothing is written then.
+/// No rank; an argument whose length is not its shape's, or of another device. Nothing is written then.
 pub fn merge(
     stream: &Stream,
     ranks: usize,
@@ -107,6 +107,9 @@ pub fn merge(
     normaliser: ViewMut<'_, f64>,
 ) -> Result<Sum, KernelError> {
     const OP: &str = "cross_entropy merge";
+    if ranks == 0 {
+        return Err(KernelError::Size { op: OP, argument: "ranks", given: 0, allowed: "at least 1".to_owned() });
+    }
     let rows = targets.len();
     let options = options.into();
     options.check(OP)?;

@@ -1,5 +1,7 @@
 //! Kernels broken on purpose, one instruction at a time, from their PTX in memory: the proof of a kernel must fail for them.
 
+use std::collections::HashSet;
+
 use warpweft_kernels::Program;
 
 use super::On;
@@ -51,6 +53,14 @@ pub(crate) fn mutants(ptx: &str, kernel: &str) -> Vec<Mutant> {
         }
     }
     found
+}
+
+/// The kernels whose names begin so of which no mutant can be made: they have nothing but loads, stores and arithmetic.
+pub(crate) fn without_mutants(ptx: &str, kernel: &str) -> Vec<String> {
+    let named =
+        ptx.lines().filter_map(|line| line.split_once(".entry ")).map(|(_, rest)| rest.trim_end_matches('(').trim());
+    let broken: HashSet<String> = mutants(ptx, kernel).into_iter().map(|mutant| mutant.kernel).collect();
+    named.filter(|name| name.starts_with(kernel) && !broken.contains(*name)).map(str::to_owned).collect()
 }
 
 fn changes(line: &str) -> Vec<String> {

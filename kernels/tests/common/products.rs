@@ -30,6 +30,8 @@ pub(crate) struct Case<T> {
     pub(crate) dy: Vec<T>,
     /// How far inside their buffers the arguments begin, behind NaN.
     pub(crate) offset: usize,
+    /// How much further those beside x and w do.
+    pub(crate) beside: usize,
 }
 
 /// A region at the end of a buffer of NaN; behind it is nothing.
@@ -67,7 +69,7 @@ impl<T: Float> Case<T> {
     pub(crate) fn new((m, n, k): (usize, usize, usize), numbers: impl Fn(usize, u64) -> Vec<T>) -> Self {
         let shape = Shape { m, n, k };
         let (x, w, bias, dy) = (numbers(m * k, 1), numbers(n * k, 2), numbers(n, 3), numbers(m * n, 4));
-        Self { shape, x, w, bias, dy, offset: 0 }
+        Self { shape, x, w, bias, dy, offset: 0, beside: 0 }
     }
 
     fn up<E: Float>(&self, on: &On, values: &[E]) -> Inside<E> {
@@ -79,9 +81,10 @@ impl<T: Float> Case<T> {
         let Shape { m, n, .. } = self.shape;
         let outputs = m * with.activation.outputs(n);
         let nan = T::from_f32(f32::NAN);
-        let [x, w, bias, residual] =
-            [&self.x, &self.w, &self.bias, &self.dy[..outputs]].map(|values| self.up(on, values));
-        let (mut y, mut pre) = (self.up(on, &vec![nan; outputs]), self.up(on, &vec![nan; m * n]));
+        let [x, w] = [&self.x, &self.w].map(|values| self.up(on, values));
+        let beside = |values: &[T]| Inside::new(on, values, self.offset + self.beside);
+        let [bias, residual] = [&self.bias, &self.dy[..outputs]].map(beside);
+        let [mut y, mut pre] = [outputs, m * n].map(|len| beside(&vec![nan; len]));
         let epilogue = Epilogue {
             scale: with.scale,
             bias: with.bias.then(|| bias.view()),

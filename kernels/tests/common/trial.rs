@@ -13,7 +13,7 @@ use warpweft_kernels::{Program, programs};
 
 use super::On;
 use super::counters::work;
-use super::mutants::{Mutant, mutants, only};
+use super::mutants::{Mutant, mutants, only, without_mutants};
 
 /// One of two numbers: the second where time is no matter.
 pub(crate) const fn sample(few: usize, many: usize) -> usize {
@@ -150,7 +150,8 @@ impl<'a> Trial<'a> {
         });
         let mut survivors = survivors.into_inner().unwrap();
         survivors.sort_by_key(|mutant| mutant.line);
-        let mut tried = BTreeMap::new();
+        let mut tried: BTreeMap<String, usize> =
+            without_mutants(&ptx, self.kernel).into_iter().map(|kernel| (kernel, 0)).collect();
         all.iter().for_each(|mutant| *tried.entry(mutant.kernel.clone()).or_default() += 1);
         Verdict { tried, survivors }
     }
