@@ -14,7 +14,7 @@ struct Problem {
   uint32_t q_row, k_row, v_row, dq_row, dk_row, dv_row;
   // Tokens in all, where sequences have starts.
   uint32_t all_queries, all_keys;
-  // The window at each side of the query; negative is unbounded.
+  // The window at each side of the query; the largest number is unbounded.
   int32_t left, right;
   float scale;
   // The scores' factor where scores need nothing else, scale times log2(e); 0 where they do.
@@ -109,15 +109,16 @@ struct Visible {
 
   __device__ int32_t inside(int64_t key) const { return int32_t(max(int64_t(0), min(key, int64_t(keys)))); }
 
-  __device__ int32_t low(int32_t query) const { return left < 0 ? 0 : inside(beside(query) - left); }
+  // The query beside that key, or where there would be one.
+  __device__ int32_t query_beside(int64_t key) const { return int32_t(max(int64_t(0), min(key - keys + queries, int64_t(queries)))); }
 
-  __device__ int32_t high(int32_t query) const {
-    if (seen) return inside(seen[query]);
-    return right < 0 ? keys : inside(beside(query) + right + 1);
-  }
+  __device__ int32_t low(int32_t query) const { return inside(beside(query) - left); }
+
+  __device__ int32_t high(int32_t query) const { return inside(seen ? int64_t(seen[query]) : beside(query) + right + 1); }
 
   // The first query that sees a key at or after `key`, and the first one after those that see a key before `end`.
   __device__ int32_t first_query(int32_t key) const {
+    if (!seen) return query_beside(int64_t(key) - right);
     int32_t from = 0, to = queries;
     while (from < to) {
       int32_t middle = from + (to - from) / 2;
@@ -127,15 +128,7 @@ struct Visible {
     return from;
   }
 
-  __device__ int32_t last_query(int32_t end) const {
-    int32_t from = 0, to = queries;
-    while (from < to) {
-      int32_t middle = from + (to - from) / 2;
-      if (low(middle) >= end) to = middle;
-      else from = middle + 1;
-    }
-    return from;
-  }
+  __device__ int32_t last_query(int32_t end) const { return query_beside(int64_t(end) + left); }
 };
 
 // What makes a score of a product: in units of log2, so that a weight is 2^score.
@@ -161,11 +154,12 @@ __device__ inline float tanh_fast(float x) {
 // Of eight neighbouring keys from `8 * eighth` on, a bit each: whether the query keeps it.
 __device__ inline uint32_t kept_of(const Problem& p, uint32_t sequence, uint32_t head, uint32_t query, uint32_t eighth) {
   uint4 words = philox({eighth, query, p.first_head + head, p.first_sequence + sequence}, {p.seed[0], p.seed[1]});
-  uint32_t of[4] = {words.x, words.y, words.z, words.w}, bits = 0;
+  // A number of 16 bits that is not below the threshold, and this one, carry.
+  uint32_t of[4] = {words.x, words.y, words.z, words.w}, rest = 0x10000 - p.threshold, bits = 0;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    if ((of[i] & 0xffff) >= p.threshold) bits |= 1u << (2 * i);
-    if (of[i] >> 16 >= p.threshold) bits |= 2u << (2 * i);
+    bits |= ((of[i] & 0xffff) + rest) >> 16 << (2 * i);
+    bits |= ((of[i] >> 16) + rest) >> 16 << (2 * i + 1);
   }
   return bits;
 }

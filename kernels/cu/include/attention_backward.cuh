@@ -152,8 +152,8 @@ template <class T, uint32_t D> struct QueryGradient {
 #pragma unroll
       for (uint32_t half = 0; half < 2; half++) {
         int32_t query = own + 16 * i + 8 * half + threadIdx.x % 32 / 4;
-        lows[i][half] = query < sequence.queries ? visible.low(query) - key : 0;
-        highs[i][half] = query < sequence.queries ? visible.high(query) - key : 0;
+        query = min(query, sequence.queries - 1);
+        lows[i][half] = visible.low(query) - key, highs[i][half] = visible.high(query) - key;
       }
     }
     for_elements<I, PART / 8>([&](uint32_t i, uint32_t j, uint32_t c, int32_t row, int32_t column) {
@@ -178,7 +178,8 @@ template <class T, uint32_t D> struct QueryGradient {
 #pragma unroll
         for (uint32_t half = 0; half < 2; half++) {
           int32_t query = own + 16 * i + 8 * half + threadIdx.x % 32 / 4;
-          rows[i][half] = query < sequence.queries ? saved[query] : Row{INFINITY, 0.0f};
+          // Rows behind the last query are like it; nobody writes them.
+          rows[i][half] = saved[min(query, end)];
         }
       }
       Copier<D> keys(k, p.k_row, p.head_size), values(v, p.v_row, p.head_size);
@@ -194,16 +195,18 @@ template <class T, uint32_t D> struct QueryGradient {
 #pragma unroll 1
       for (;;) {
 #pragma unroll 1
-        for (; at >= max(last, plain_low) && at < plain_high; at--) plain_tile(at == last, keys, values);
+        for (; at >= plain_low && at < plain_high; at--) plain_tile(at == last, keys, values);
         if (at < last) break;
         tile(at * N, at == last, keys, values);
         at--;
       }
     }
     for_elements<I, D / 8>([&](uint32_t i, uint32_t j, uint32_t c, int32_t, int32_t) { dq[i][j][c] *= p.scale; });
+    // The warp has read what it overwrites.
+    __syncwarp();
     int32_t there = sequence.queries - own;
     size_t stride = p.onto ? row : p.dq_row, begin = (sequence.query_begin + own) * stride + head * p.head_size;
-    if (p.onto) write_sums<true>(dq, static_cast<float*>(to) + begin, stride, there, 0, p.head_size);
+    if (p.onto) write_sums<D, true>(dq, static_cast<float*>(to) + begin, stride, there, 0, p.head_size);
     else write_rows<T, D>(dq, q_tile + (own - first) * ROW, static_cast<T*>(to) + begin, stride, there, 0, p.head_size);
   }
 };
@@ -324,8 +327,7 @@ template <class T, uint32_t D> struct KeyGradient {
 #pragma unroll
       for (uint32_t side = 0; side < 2; side++) {
         int32_t at = before + 8 * j + threadIdx.x % 4 * 2 + side, query = tile + at;
-        int32_t low = 0, high = 0;
-        if (query < sequence.queries) low = visible.low(query), high = visible.high(query);
+        int32_t low = visible.low(query), high = query < sequence.queries ? visible.high(query) : 0;
         int32_t beside = int32_t(visible.beside(query));
 #pragma unroll
         for (uint32_t i = 0; i < I; i++) {
@@ -369,7 +371,7 @@ template <class T, uint32_t D> struct KeyGradient {
 #pragma unroll 1
     for (;;) {
 #pragma unroll 1
-      for (; at >= max(last, plain_low) && at < plain_high; at--) plain_tile(at * M, at == last, queries, gradients, saved);
+      for (; at >= plain_low && at < plain_high; at--) plain_tile(at * M, at == last, queries, gradients, saved);
       if (at < last) break;
       tile(at * M, at == last, queries, gradients, saved, scoring, head);
       at--;
@@ -389,12 +391,14 @@ template <class T, uint32_t D> struct KeyGradient {
     }
     for_elements<I, COLUMNS / 8>([&](uint32_t i, uint32_t j, uint32_t c, int32_t, int32_t) { dk[i][j][c] *= p.scale; });
     size_t row = size_t(p.kv_heads) * p.head_size;
+    // The warp has read what it overwrites.
+    __syncwarp();
     int32_t there = sequence.keys - own;
     token = sequence.key_begin + own;
     uint32_t own_rows = (own - first) * ROW, begin = kv_head * p.head_size;
     if (p.onto) {
-      write_sums<true>(dk, static_cast<float*>(dk_to) + token * row + begin, row, there, column, p.head_size);
-      write_sums<true>(dv, static_cast<float*>(dv_to) + token * row + begin, row, there, column, p.head_size);
+      write_sums<D, true>(dk, static_cast<float*>(dk_to) + token * row + begin, row, there, column, p.head_size);
+      write_sums<D, true>(dv, static_cast<float*>(dv_to) + token * row + begin, row, there, column, p.head_size);
     } else {
       write_rows<T, D>(dk, k_tile + own_rows, static_cast<T*>(dk_to) + token * p.dk_row + begin, p.dk_row, there, column, p.head_size);
       write_rows<T, D>(dv, v_tile + own_rows, static_cast<T*>(dv_to) + token * p.dv_row + begin, p.dv_row, there, column, p.head_size);

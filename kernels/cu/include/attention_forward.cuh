@@ -76,8 +76,9 @@ template <class T, uint32_t D> struct Forward {
 #pragma unroll
       for (uint32_t half = 0; half < 2; half++) {
         int32_t query = own + 16 * i + 8 * half + threadIdx.x % 32 / 4;
-        lows[i][half] = query < sequence.queries ? visible.low(query) - key : 0;
-        highs[i][half] = query < sequence.queries ? visible.high(query) - key : 0;
+        // Rows behind the last query see what it sees; nobody writes them.
+        query = min(query, sequence.queries - 1);
+        lows[i][half] = visible.low(query) - key, highs[i][half] = visible.high(query) - key;
       }
     }
     for_elements<I, PART / 8>([&](uint32_t i, uint32_t j, uint32_t c, int32_t, int32_t column) {
@@ -183,7 +184,7 @@ template <class T, uint32_t D> struct Forward {
         const float* from = before + query * (size_t(p.heads) * p.head_size) + threadIdx.x % 4 * 2;
 #pragma unroll
         for (uint32_t j = 0; j < D / 8; j++) {
-          if (p.head_size < 8 * j + 8) continue;
+          if (8 * j + 8 > LEAST_SIZE<D> && p.head_size < 8 * j + 8) continue;
           auto pair = load<2>(from + 8 * j);
           out[i][j][2 * half] = pair.of[0], out[i][j][2 * half + 1] = pair.of[1];
         }
@@ -193,7 +194,8 @@ template <class T, uint32_t D> struct Forward {
 
   // Divides by the sums, and writes the LSE.
   __device__ void finish(float* lse) {
-    // Where there was no tile, the lanes of a row may yet be reading what it was.
+    // Where there was no tile, the lanes of a row may yet be reading what it was. (Where there was one, a barrier is behind the
+    // last look at queries, where `out` goes next.)
     __syncwarp();
 #pragma unroll
     for (uint32_t i = 0; i < I; i++) {
@@ -206,9 +208,8 @@ template <class T, uint32_t D> struct Forward {
 #pragma unroll
         for (uint32_t j = 0; j < D / 8; j++) out[i][j][2 * half] *= factor, out[i][j][2 * half + 1] *= factor;
         int32_t query = own + 16 * i + 8 * half + threadIdx.x % 32 / 4;
-        if (threadIdx.x % 4 == 0 && query < sequence.queries) {
-          lse[query] = all == 0.0f ? -INFINITY : (largest[i][half] + log2_fast(all)) * LN_2;
-        }
+        // Without a key it is -inf, as are both of its parts.
+        if (threadIdx.x % 4 == 0 && query < sequence.queries) lse[query] = (largest[i][half] + log2_fast(all)) * LN_2;
       }
     }
   }
@@ -235,7 +236,7 @@ template <class T, uint32_t D> struct Forward {
 #pragma unroll 1
       for (;;) {
 #pragma unroll 1
-        for (; at >= max(last, plain_low) && at < plain_high; at--) plain_tile(at == last, keys, values);
+        for (; at >= plain_low && at < plain_high; at--) plain_tile(at == last, keys, values);
         if (at < last) break;
         tile(at * N, at == last, keys, values);
         at--;
@@ -244,7 +245,7 @@ template <class T, uint32_t D> struct Forward {
     finish(lse);
     int32_t rows = sequence.queries - own;
     if (p.onto) {
-      write_sums<false>(out, static_cast<float*>(to) + begin_of_head + own * row, row, rows, 0, p.head_size);
+      write_sums<D, false>(out, static_cast<float*>(to) + begin_of_head + own * row, row, rows, 0, p.head_size);
     } else {
       write_rows<T, D>(out, q_tile + (own - first) * ROW, static_cast<T*>(to) + begin_of_head + own * row, row, rows, 0, p.head_size);
     }

@@ -8,6 +8,9 @@
 
 constexpr uint32_t THREADS = 128, WARPS = THREADS / 32;
 
+// The least head size that comes to a kernel of D elements; all are multiples of 8.
+template <uint32_t D> constexpr uint32_t LEAST_SIZE = D == 64 ? 8 : D / 2 + 8;
+
 template <uint32_t D> __device__ inline uint32_t place(uint32_t row, uint32_t chunk) { return row * (2 * D) + ((chunk ^ (row & 7)) << 4); }
 
 // This lane's address for fragments at row 0, chunk 0 of a tile that begins at `tile`: of 16 x 16 elements as A, or as B where
@@ -152,12 +155,11 @@ template <uint32_t I, uint32_t J> __device__ inline void clear(float (&sums)[I][
 }
 
 // Writes the 16 I rows of a warp, from `first` on, of which `rows` are there, `size` elements of each; 16 bytes at a time by way
-// of the warp's own rows of a tile at `staging`, which nobody else uses. Elements from `column` on.
+// of the warp's own rows of a tile at `staging`, which nobody else uses and whose contents the warp has read. Elements from
+// `column` on.
 template <class T, uint32_t D, uint32_t I, uint32_t J>
 __device__ inline void write_rows(const float (&sums)[I][J][4], uint32_t staging, T* to, size_t stride, int32_t rows, uint32_t column, uint32_t size) {
   uint32_t lane = threadIdx.x % 32;
-  // The warp has read what it overwrites.
-  __syncwarp();
 #pragma unroll
   for (uint32_t i = 0; i < I; i++) {
 #pragma unroll
@@ -181,7 +183,7 @@ __device__ inline void write_rows(const float (&sums)[I][J][4], uint32_t staging
 }
 
 // Writes the rows as f32, or adds them to what is there.
-template <bool ADD, uint32_t I, uint32_t J>
+template <uint32_t D, bool ADD, uint32_t I, uint32_t J>
 __device__ inline void write_sums(const float (&sums)[I][J][4], float* to, size_t stride, int32_t rows, uint32_t column, uint32_t size) {
   uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -193,7 +195,8 @@ __device__ inline void write_sums(const float (&sums)[I][J][4], float* to, size_
       float* at = to + row * stride + column + lane % 4 * 2;
 #pragma unroll
       for (uint32_t j = 0; j < J; j++) {
-        if (size < column + 8 * j + 8) continue;
+        // No head is too small for the first ones.
+        if (D - 8 * J + 8 * j + 8 > LEAST_SIZE<D> && size < column + 8 * j + 8) continue;
         Run<float, 2> pair{{sums[i][j][2 * half], sums[i][j][2 * half + 1]}};
         if (ADD) {
           auto there = load<2>(at + 8 * j);

@@ -194,8 +194,8 @@ impl Problem {
         words.extend([0; Self::GRADIENTS.end - Self::GRADIENTS.start]);
         words.extend([word("all queries", tokens[0])?, word("all keys", tokens[1])?]);
         let window = options.window();
-        // What reaches beyond every key is no limit.
-        let side = |side: Option<usize>| side.and_then(|side| i32::try_from(side).ok()).unwrap_or(-1) as u32;
+        // What reaches beyond every key is no limit, as is the largest number.
+        let side = |side: Option<usize>| side.and_then(|side| i32::try_from(side).ok()).unwrap_or(i32::MAX) as u32;
         words.extend([side(window.left), side(window.right)]);
         let scale = options.scale(head_size);
         let dropout = options.dropout.filter(|dropout| dropout.threshold() > 0);
