@@ -127,7 +127,7 @@ fn off_by_one<T: Float>(size: usize) {
         let [q, k, v] = [("q", &case.q), ("k", &case.k), ("v", &case.v)].map(|(name, x)| at(name, x));
         let inputs = [&q, &k, &v].map(|(x, first)| Heads::whole(x.view(*first..).unwrap(), 1, size));
         let seven = |len: usize| vec![T::from_f32(7.0); len];
-        let mut lse = on.up(&vec![7.0f32; 5]);
+        let mut lse = on.up(&[7.0f32; 5]);
         if ["q", "k", "v", "out"].contains(&wrong) {
             let (mut out, first) = at("out", &seven(5 * size));
             let (o, l) = (out.view_mut(first..).unwrap(), lse.as_view_mut());

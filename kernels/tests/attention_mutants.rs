@@ -55,6 +55,8 @@ fn masks<T: Float>(width: usize) -> Vec<Case<T>> {
         Case::new(shape(1, (130, keys), (2, 1), width - 24), Options::CAUSAL),
         // Two whole tiles under every row of a block.
         Case::new(shape(1, (rows, whole), (2, 1), width), Options::FULL),
+        // The last query of the first block sees 128 keys.
+        Case::new(shape(1, (130, 130), (1, 1), width), Options::CAUSAL),
         // Query 0 sees one key less than 128.
         Case::new(shape(1, (5, 131), (1, 1), width), Options::CAUSAL),
         // The last tile of keys is the first one that is not seen whole.
