@@ -43,10 +43,10 @@ fn tried(width: usize, most: usize) -> Verdict {
 
 #[test]
 fn mutants_of_head_sizes_up_to_128_are_killed() {
-    tried(128, sample(4, 30)).assert_killed_of_100(90);
+    tried(128, sample(4, 100)).assert_killed();
 }
 
 #[test]
 fn mutants_of_larger_heads_are_killed() {
-    tried(256, sample(2, 20)).assert_killed_of_100(90);
+    tried(256, sample(2, 70)).assert_killed();
 }
