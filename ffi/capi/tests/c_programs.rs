@@ -107,10 +107,26 @@ fn a_wrong_pointer_is_a_report_of_the_software_device() {
     passes("device", Linked::Shared, &["software?check=all".to_owned()]);
 }
 
-#[test]
-fn a_kernel_in_a_stream_of_another_runtime() {
+/// A folder in which the driver of a GPU is found: the stand-in for it.
+fn with_a_driver() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::os::unix::fs::symlink(stand_in(), folder.path().join("libcuda.so.1")).expect("a link can be made");
+    folder
+}
+
+#[test]
+fn tensors_of_dlpack_on_the_path_of_a_gpu() {
+    let folder = with_a_driver();
+    let executable = folder.path().join("dlpack");
+    run(&mut compile("tests/dlpack.c", &executable, Linked::Shared));
+    let mut command = Command::new(&executable);
+    let said = output_of(command.args(["cuda", "softmax"]).env("LD_LIBRARY_PATH", folder.path()));
+    assert_eq!(said, "dlpack: all checks passed");
+}
+
+#[test]
+fn a_kernel_in_a_stream_of_another_runtime() {
+    let folder = with_a_driver();
     let executable = folder.path().join("device");
     let mut compile = compile("tests/device.c", &executable, Linked::Shared);
     // The program calls the driver as another runtime would; both find the same one.
