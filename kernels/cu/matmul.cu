@@ -15,7 +15,7 @@ struct Groups {
   uint32_t begin[MOST_GROUPS + 1];
 };
 
-// What is made of the sums. FORWARD: `pre` is written; with pairs it has twice the columns of y, and so have the sums. INPUT: `pre`
+// What is made of the sums. `bias` is a row for each group, the others are rows as y's. FORWARD: `pre` is written; with pairs it has twice the columns of y, and so have the sums. INPUT: `pre`
 // is the argument of the activation whose gradient is made of the sums, or null; with pairs it and y have twice the sums' columns.
 // `partials`, or null: the sums of y's columns, as stored, over each HEIGHT rows.
 template <class T, class TO> struct Epilogue {
@@ -154,7 +154,7 @@ __device__ inline void finish_four(const float* sums, const Epilogue<T, TO>& to,
     auto sum = load<4>(sums + sum_at<TILE>(of / width, of % width + part * width));
     float bias[4] = {};
     if (DIRECTION == FORWARD && to.bias) {
-      auto run = load_some<WHOLE>(to.bias + part * columns + x, count, to.packed);
+      auto run = load_some<WHOLE>(to.bias + blockIdx.y * size_t(every) + part * columns + x, count, to.packed);
       for (uint32_t i = 0; i < 4; i++) bias[i] = to_f32(run.of[i]);
     }
     for (uint32_t i = 0; i < 4; i++) sum.of[i] = fmaf(to.scale, sum.of[i], bias[i]);

@@ -162,6 +162,7 @@ pub(crate) fn forward<T: Float>(
         let of = |width: usize| first * width..(first + m) * width;
         let groups = part.groups..part.groups + part.counts.len();
         let (x, w) = (x.slice(of(k))?, w.slice(groups.start * n * k..groups.end * n * k)?);
+        let bias = bias.map(|bias| bias.slice(groups.start * n..groups.end * n)).transpose()?;
         let residual = residual.map(|residual| residual.slice(of(outputs))).transpose()?;
         let pre = pre.as_mut().map(|pre| pre.reborrow().slice(of(n))).transpose()?;
         let y = y.reborrow().slice(of(outputs))?;

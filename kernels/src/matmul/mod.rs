@@ -62,6 +62,11 @@ impl Activation {
     pub fn outputs(self, n: usize) -> usize {
         if self == Self::SwiGlu { n / 2 } else { n }
     }
+
+    /// Columns of the argument of which `k` columns come.
+    pub fn inputs(self, k: usize) -> usize {
+        if self == Self::SwiGlu { k.saturating_mul(2) } else { k }
+    }
 }
 
 /// What follows the product, while it is hot in the cache.
@@ -102,6 +107,20 @@ pub(crate) fn check_epilogue(
     check_shape(op, shape, activation)?;
     if activation == Activation::None && pre {
         let rule = "is the activation's argument: give an activation or leave it out";
+        return Err(KernelError::Combination { op, argument: "pre", rule });
+    }
+    Ok(())
+}
+
+/// What of a backward epilogue may be together, whichever op it is of.
+pub(crate) fn check_through<T>(op: &'static str, through: &Through<'_, T>, write: Write) -> Result<(), KernelError> {
+    check::finite(op, "scale", through.scale)?;
+    if through.db.is_some() && write == Write::Add {
+        let rule = "is the sum of dx's rows: let dx be set, or call backward_bias";
+        return Err(KernelError::Combination { op, argument: "db", rule });
+    }
+    if through.pre.is_some() != (through.activation != Activation::None) {
+        let rule = "is the activation's argument: give both or neither";
         return Err(KernelError::Combination { op, argument: "pre", rule });
     }
     Ok(())
@@ -233,18 +252,9 @@ pub fn backward_input_through<T: Float>(
 ) -> Result<(), KernelError> {
     const OP: &str = "matmul::backward_input";
     let Shape { m, n, k } = shape;
+    check_through(OP, &through, write)?;
     let Through { scale, activation, pre, db } = through;
-    check::finite(OP, "scale", scale)?;
-    if db.is_some() && write == Write::Add {
-        let rule = "is the sum of dx's rows: let dx be set, or call backward_bias";
-        return Err(KernelError::Combination { op: OP, argument: "db", rule });
-    }
-    if pre.is_some() != (activation != Activation::None) {
-        let rule = "is the activation's argument: give both or neither";
-        return Err(KernelError::Combination { op: OP, argument: "pre", rule });
-    }
-    let halves = if activation == Activation::SwiGlu { 2 } else { 1 };
-    let columns = k.saturating_mul(halves);
+    let columns = activation.inputs(k);
     let pre = pre.map(|pre| check::region(stream, OP, "pre", pre, &[m, columns])).transpose()?;
     let db = db.map(|db| check::region_mut(stream, OP, "db", db, &[columns])).transpose()?;
     let dy = check::region(stream, OP, "dy", dy, &[m, n])?;
