@@ -15,7 +15,7 @@ use warpweft::device::Device;
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     /// The device: software, software?check=all, cuda, cuda:1
-    #[arg(long, value_name = "NAME", default_value = "software?check=all")]
+    #[arg(long, value_name = "NAME", default_value = "software?check=all&multiprocessors=4")]
     device: String,
     /// One op alone
     #[arg(long, value_name = "OP")]
@@ -28,7 +28,7 @@ pub(crate) struct Flags {
 pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
     let (device, card) = open(&flags.device)?;
     let cpu = Device::cpu().map_err(|error| Stop::failed(error.to_string()))?;
-    let cases = cases(Size::Small, flags.op.as_deref());
+    let cases = cases(Size::small(&device), flags.op.as_deref());
     if cases.is_empty() {
         return Err(no_op(flags.op.as_deref()));
     }

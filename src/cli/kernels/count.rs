@@ -16,11 +16,14 @@ use warpweft::kernels::KernelError;
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     /// The device, which must be one in software: software, software?multiprocessors=1
-    #[arg(long, value_name = "NAME", default_value = "software")]
+    #[arg(long, value_name = "NAME", default_value = "software?multiprocessors=4")]
     device: String,
     /// One op alone
     #[arg(long, value_name = "OP")]
     op: Option<String>,
+    /// The cases of `check`, which take every path
+    #[arg(long)]
+    small: bool,
     /// Writes one JSON object a line instead of a table
     #[arg(long)]
     json: bool,
@@ -28,7 +31,8 @@ pub(crate) struct Flags {
 
 pub(crate) fn main(flags: &Flags) -> Result<(), Stop> {
     let (device, card) = open(&flags.device)?;
-    let cases = cases(Size::Counted, flags.op.as_deref());
+    let size = if flags.small { Size::small(&device) } else { Size::counted(&device) };
+    let cases = cases(size, flags.op.as_deref());
     if cases.is_empty() {
         return Err(no_op(flags.op.as_deref()));
     }

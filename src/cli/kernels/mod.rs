@@ -5,6 +5,7 @@ mod cases;
 mod check;
 mod count;
 mod list;
+mod peer;
 mod perf;
 
 use clap::{ArgMatches, Args, Command};

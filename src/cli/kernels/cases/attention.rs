@@ -1,10 +1,11 @@
-//! Cases of attention.
+//! Cases of attention over packed rows, of every head size that has kernels of its own. Options: `attention_options.rs`.
 
 use warpweft::device::{Buffer, Device, Float, Stream, bf16, f16};
 use warpweft::kernels::KernelError;
 use warpweft::kernels::attention::{self, Options, Shape};
 
 use super::super::case::{Case, Size, Work, normal, values};
+use super::attention_options::roundings;
 
 /// Packed rows of queries, keys and values.
 struct Packed<T> {
@@ -64,8 +65,7 @@ fn case<T: Float>(shape: Shape, backward: bool) -> Case {
         dtype: T::DTYPE,
         bytes: (if backward { 2 * moved } else { moved }) as u64,
         flops: (if backward { flops * 5 / 2 } else { flops }) as u64,
-        // Weights are rounded to the storage type before the second product.
-        roundings: if size_of::<T>() == 4 { 64.0 } else { 8.0 },
+        roundings: roundings::<T>(head_size),
         make: Box::new(make),
     }
 }
@@ -80,7 +80,12 @@ pub(super) fn cases(size: Size) -> Vec<Case> {
         head_size,
     };
     let shapes = match size {
-        Size::Small | Size::Counted => vec![shape(2, 70, 2, 1, 64), shape(1, 40, 1, 1, 128), shape(1, 33, 2, 2, 16)],
+        Size::Small { .. } | Size::Counted { .. } => {
+            let sizes = [32, 40, 80, 96, 256].map(|head_size| shape(1, 40, 1, 1, head_size));
+            // More than one block of queries, and several tiles of keys.
+            let long = [shape(2, 70, 2, 1, 64), shape(1, 300, 1, 1, 64), shape(1, 200, 1, 1, 128)];
+            [&long[..], &[shape(1, 33, 2, 2, 16)], &sizes].concat()
+        }
         Size::Large => vec![shape(1, 16_384, 16, 16, 128), shape(2, 8192, 16, 16, 64)],
     };
     let mut all = Vec::new();

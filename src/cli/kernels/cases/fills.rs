@@ -5,7 +5,7 @@ use warpweft::kernels::philox::{self, Philox4x32};
 use warpweft::kernels::residual::{self, Dropout};
 use warpweft::kernels::{KernelError, transpose};
 
-use super::super::case::{Arrays, Call, Case, Size, Work, normal};
+use super::super::case::{Arrays, Case, Function, Size, normal};
 
 const COLUMNS: usize = 4096;
 const GENERATOR: Philox4x32 = Philox4x32::new(5, 9);
@@ -39,21 +39,20 @@ fn dropped_back<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), Ke
 }
 
 /// A call on `arrays` arrays, of which it writes the last.
-fn case<T: Float>(op: &'static str, what: &str, (rows, arrays): (usize, usize), roundings: f64, call: Call<T>) -> Case {
+fn case<T: Float>(
+    op: &'static str,
+    what: &str,
+    (rows, arrays): (usize, usize),
+    roundings: f64,
+    call: Function<T>,
+) -> Case {
     let elements = rows * COLUMNS;
-    let make = move |device: &Device| -> Result<Box<dyn Work>, KernelError> {
+    let bytes = (arrays * elements * size_of::<T>()) as u64;
+    let arrays = move |device: &Device| {
         let stored = (1..).take(arrays).map(|seed| normal::<T>(device, elements, seed)).collect::<Result<_, _>>()?;
-        Ok(Box::new(Arrays { stored, floats: Vec::new(), written: [1, 0], call }))
+        Ok(Arrays { stored, written: [1, 0, 0, 0], ..Arrays::of(call) })
     };
-    Case {
-        op,
-        what: format!("{what} {rows} x {COLUMNS}"),
-        dtype: T::DTYPE,
-        bytes: (arrays * elements * size_of::<T>()) as u64,
-        flops: 0,
-        roundings,
-        make: Box::new(make),
-    }
+    Case { bytes, roundings, ..Case::new(op, format!("{what} {rows} x {COLUMNS}"), arrays) }
 }
 
 fn of_type<T: Float>(rows: usize) -> [Case; 5] {
@@ -70,10 +69,16 @@ fn of_type<T: Float>(rows: usize) -> [Case; 5] {
 pub(super) fn cases(size: Size) -> Vec<Case> {
     // Rows of the transpose that are no whole sectors of 32 bytes, and some that are.
     let rows = match size {
-        Size::Small => vec![12],
-        Size::Counted => vec![12, 64],
+        Size::Small { .. } => vec![32],
+        Size::Counted { .. } => vec![12, 64],
         Size::Large => vec![1 << 15],
     };
-    let all = |rows| [of_type::<f32>(rows), of_type::<bf16>(rows), of_type::<f16>(rows)];
-    rows.into_iter().flat_map(all).flatten().collect()
+    let of_rows = |rows| [of_type::<f32>(rows), of_type::<bf16>(rows), of_type::<f16>(rows)];
+    let mut all: Vec<Case> = rows.into_iter().flat_map(of_rows).flatten().collect();
+    if size.is_small() {
+        let edges =
+            [case::<f32>("transpose", "of", (3, 2), 0.0, turned), case::<bf16>("transpose", "of", (3, 2), 0.0, turned)];
+        all.extend(edges.map(Case::edge));
+    }
+    all
 }

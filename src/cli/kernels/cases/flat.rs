@@ -4,7 +4,7 @@ use warpweft::device::{Buffer, Device, Float, Stream, bf16, f16};
 use warpweft::kernels::optimizer::{self, Adam, Control, Numbers, Options, Place, Rounding, Rule, Sgd, Step, Tensor};
 use warpweft::kernels::{KernelError, norm, rope};
 
-use super::super::case::{Arrays, Case, Size, Work, normal};
+use super::super::case::{Arrays, Case, Function, Size, indices, normal, positive};
 
 /// A case over `elements` elements, with `stored` arrays of the storage type and `floats` of f32, the last ones of which
 /// are written.
@@ -15,25 +15,15 @@ struct Sizes {
     written: [usize; 2],
 }
 
-fn case<T: Float>(
-    op: &'static str,
-    what: String,
-    bytes: usize,
-    sizes: Sizes,
-    arrays: super::super::case::Call<T>,
-) -> Case {
-    let make = move |device: &Device| -> Result<Box<dyn Work>, KernelError> {
+fn case<T: Float>(op: &'static str, what: String, bytes: usize, sizes: Sizes, call: Function<T>) -> Case {
+    let arrays = move |device: &Device| {
         let Sizes { elements, stored, floats, written } = sizes;
         let all = (1..).take(stored).map(|seed| normal::<T>(device, elements, seed));
         let stored = all.collect::<Result<Vec<Buffer<T>>, _>>()?;
-        let positive = |seed| -> Result<Buffer<f32>, KernelError> {
-            let values = normal::<f32>(device, elements, seed)?.download(&device.stream())?;
-            Ok(device.upload(&values.into_iter().map(f32::abs).collect::<Vec<_>>())?)
-        };
-        let floats = (11..).take(floats).map(positive).collect::<Result<Vec<_>, _>>()?;
-        Ok(Box::new(Arrays { stored, floats, written, call: arrays }))
+        let floats = (11..).take(floats).map(|seed| positive(device, elements, seed)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Arrays { stored, floats, written: [written[0], written[1], 0, 0], ..Arrays::of(call) })
     };
-    Case { op, what, dtype: T::DTYPE, bytes: bytes as u64, flops: 0, roundings: 8.0, make: Box::new(make) }
+    Case { bytes: bytes as u64, roundings: 8.0, ..Case::new(op, what, arrays) }
 }
 
 fn step<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
@@ -55,7 +45,7 @@ fn short_mean(stream: &Stream, all: &mut Arrays<bf16>) -> Result<(), KernelError
     optimizer::step(stream, options, STEP, &mut [tensor])
 }
 
-fn sgd(stream: &Stream, all: &mut Arrays<f32>) -> Result<(), KernelError> {
+fn sgd<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
     let ([param], [grad, m]) = (&mut all.stored[..], &mut all.floats[..]) else { return Ok(()) };
     let (param, m) = (param.as_view_mut(), Some(m.as_view_mut()));
     let tensor = Tensor { param, master: None, grad: grad.as_view(), m, v: None, decay: true, place: Place::default() };
@@ -77,12 +67,14 @@ fn controlled(stream: &Stream, all: &mut Arrays<bf16>) -> Result<(), KernelError
 }
 
 /// The other rules and ways, with the bytes that must move: what is read and written twice, and the gradient once.
-fn optimizer_cases(elements: usize) -> [Case; 3] {
+fn optimizer_cases(elements: usize) -> [Case; 5] {
     let sizes = |stored, floats, written| Sizes { elements, stored, floats, written };
     let what = |rule: &str| format!("{rule} {elements}");
     [
         case::<bf16>("optimizer", what("Adam, mean in bf16"), 20 * elements, sizes(2, 2, [2, 1]), short_mean),
         case::<f32>("optimizer", what("SGD"), 20 * elements, sizes(1, 2, [1, 1]), sgd),
+        case::<bf16>("optimizer", what("SGD"), 16 * elements, sizes(1, 2, [1, 1]), sgd),
+        case::<f16>("optimizer", what("SGD"), 16 * elements, sizes(1, 2, [1, 1]), sgd),
         // The norm reads the gradient too.
         case::<bf16>(
             "optimizer",
@@ -124,17 +116,34 @@ fn turn<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelErro
     rope::forward(stream, shape, rope::Options { position: 1000, ..Default::default() }, None, x.as_view_mut())
 }
 
-fn rope_case<T: Float>(tokens: usize) -> Case {
+/// Back, pairs of neighbours, each token by its position.
+fn turn_back<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
+    let ([x], [positions]) = (&mut all.stored[..], &mut all.indices[..]) else { return Ok(()) };
+    let (tokens, row_stride) = (positions.len(), HEADS * HEAD_SIZE);
+    let shape = rope::Shape { batch: 1, tokens, heads: HEADS, head_size: HEAD_SIZE, row_stride };
+    let options = rope::Options { interleaved: true, ..Default::default() };
+    rope::backward(stream, shape, options, Some(positions.as_view()), x.as_view_mut())
+}
+
+fn rope_cases<T: Float>(tokens: usize) -> [Case; 2] {
     let elements = tokens * HEADS * HEAD_SIZE;
-    let sizes = Sizes { elements, stored: 1, floats: 0, written: [1, 0] };
-    let what = format!("forward {tokens} tokens, {HEADS} heads of {HEAD_SIZE}");
-    case::<T>("rope", what, 2 * size_of::<T>() * elements, sizes, turn)
+    let what = |way: &str| format!("{way} {tokens} tokens, {HEADS} heads of {HEAD_SIZE}");
+    let bytes = (2 * size_of::<T>() * elements) as u64;
+    let case = |what, positions: usize, call: Function<T>| {
+        let arrays = move |device: &Device| {
+            let indices = if positions > 0 { vec![indices(device, positions, 131_072)?] } else { Vec::new() };
+            let stored = vec![normal(device, elements, 1)?];
+            Ok(Arrays { stored, indices, written: [1, 0, 0, 0], ..Arrays::of(call) })
+        };
+        Case { bytes, roundings: 8.0, ..Case::new("rope", what, arrays) }
+    };
+    [case(what("forward"), 0, turn), case(what("backward, interleaved, by position"), tokens, turn_back)]
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
     let (elements, tokens) = match size {
-        Size::Small => (20_011, 3),
-        Size::Counted => (1 << 17, 8),
+        Size::Small { .. } => (131_072, 16),
+        Size::Counted { .. } => (1 << 17, 8),
         Size::Large => (1 << 27, 1 << 15),
     };
     let one = |stored| Sizes { elements, stored, floats: 0, written: [1, 0] };
@@ -144,10 +153,17 @@ pub(super) fn cases(size: Size) -> Vec<Case> {
         optimizer_case::<f16>(elements),
         case::<f32>("norm", format!("squares {elements}"), 4 * elements, one(2), squares),
         case::<f32>("norm", format!("scale {elements}"), 8 * elements, one(1), scale),
-        rope_case::<f32>(tokens),
-        rope_case::<bf16>(tokens),
-        rope_case::<f16>(tokens),
     ];
     all.extend(optimizer_cases(elements));
+    all.extend(
+        [rope_cases::<f32>(tokens), rope_cases::<bf16>(tokens), rope_cases::<f16>(tokens)].into_iter().flatten(),
+    );
+    if size.is_counted() {
+        // Backward moves what forward does.
+        all.retain(|case| case.op != "rope" || !case.what.starts_with("backward"));
+    }
+    if size.is_small() {
+        all.extend([optimizer_case::<bf16>(2_011).edge(), optimizer_case::<f32>(2_011).edge()]);
+    }
     all
 }

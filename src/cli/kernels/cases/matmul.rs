@@ -1,4 +1,4 @@
-//! Cases of the matrix products.
+//! Cases of the matrix products. What may follow them: `epilogues.rs`.
 
 use std::marker::PhantomData;
 
@@ -72,7 +72,7 @@ fn case<T: Float>(shape: Shape, call: Call) -> Case {
     }
 }
 
-fn activation_name(activation: Activation) -> &'static str {
+pub(super) fn activation_name(activation: Activation) -> &'static str {
     match activation {
         Activation::None => "forward",
         Activation::GeluTanh => "forward with gelu_tanh",
@@ -82,18 +82,32 @@ fn activation_name(activation: Activation) -> &'static str {
     }
 }
 
+/// The shape of a product whose result has two rows of tiles and enough in each that a device takes the largest ones.
+fn of_large_tiles(multiprocessors: usize, call: Call) -> Shape {
+    const TILE: usize = 128;
+    // The last tiles are cut off.
+    let (rows, columns, sum) = (TILE * multiprocessors.div_ceil(2).max(2) - 5, 2 * TILE - 8, 64);
+    match call {
+        Call::Forward(_) => Shape { m: rows, n: columns, k: sum },
+        Call::Input => Shape { m: rows, n: sum, k: columns },
+        Call::Weight => Shape { m: sum, n: rows - 3, k: columns },
+    }
+}
+
 fn of_type<T: Float>(size: Size, _: PhantomData<T>) -> Vec<Case> {
     let shape = |(m, n, k)| Shape { m, n, k };
-    let plain = Call::Forward(Activation::None);
-    if size == Size::Large {
+    let calls = [Call::Forward(Activation::None), Call::Input, Call::Weight];
+    let (Size::Small { multiprocessors } | Size::Counted { multiprocessors }) = size else {
         let square = |call: Call| [8192, 4096].map(|size| case::<T>(shape((size, size, size)), call));
-        return [plain, Call::Input, Call::Weight].into_iter().flat_map(square).collect();
-    }
+        return calls.into_iter().flat_map(square).collect();
+    };
     let activations = [Activation::GeluTanh, Activation::GeluErf, Activation::Relu, Activation::SwiGlu];
     let mut all: Vec<Case> =
         activations.map(|activation| case::<T>(shape((70, 48, 136)), Call::Forward(activation))).into();
-    for sizes in [(136, 72, 264), (65, 34, 77), (1, 239, 40)] {
-        all.extend([plain, Call::Input, Call::Weight].map(|call| case::<T>(shape(sizes), call)));
+    all.extend(calls.map(|call| case::<T>(of_large_tiles(multiprocessors, call), call)));
+    all.extend(calls.map(|call| case::<T>(shape((136, 72, 264)), call)));
+    for sizes in [(65, 34, 77), (1, 239, 40)] {
+        all.extend(calls.map(|call| case::<T>(shape(sizes), call).edge()));
     }
     all
 }

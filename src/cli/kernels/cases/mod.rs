@@ -1,11 +1,14 @@
 //! The cases of every op, one file an op.
 
 mod attention;
+mod attention_options;
 mod cast;
 mod cross_entropy;
 mod embedding;
+mod epilogues;
 mod fills;
 mod flat;
+mod grouped;
 mod matmul;
 mod moe;
 mod norms;
@@ -17,11 +20,14 @@ use super::case::{Case, Size};
 pub(crate) fn cases(size: Size, op: Option<&str>) -> Vec<Case> {
     let all = [
         attention::cases,
+        attention_options::cases,
         cast::cases,
         cross_entropy::cases,
         embedding::cases,
+        epilogues::cases,
         fills::cases,
         flat::cases,
+        grouped::cases,
         matmul::cases,
         moe::cases,
         norms::cases,

@@ -7,7 +7,7 @@ use warpweft::kernels::moe::{Shape, balance};
 use warpweft::kernels::philox::Philox4x32;
 use warpweft::kernels::{KernelError, Write};
 
-use super::super::case::{Case, Size, Work, normal, values};
+use super::super::case::{Arrays, Case, Size, Work, indices, normal, numbers, positive, values};
 
 /// The router of a batch of rows, and its gradients.
 struct Router<T> {
@@ -15,6 +15,8 @@ struct Router<T> {
     options: Options,
     backward: bool,
     logits: Buffer<T>,
+    /// Added for the choice, where there is one.
+    bias: Option<Buffer<f32>>,
     scores: Buffer<f32>,
     experts: Buffer<u32>,
     weights: Buffer<f32>,
@@ -24,10 +26,11 @@ struct Router<T> {
 
 impl<T: Float> Work for Router<T> {
     fn launch(&mut self, stream: &Stream) -> Result<(), KernelError> {
-        let Self { shape, options, backward, logits, scores, experts, weights, sums, dscores } = self;
+        let Self { shape, options, backward, logits, bias, scores, experts, weights, sums, dscores } = self;
         if !*backward {
             let (s, e, w) = (scores.as_view_mut(), experts.as_view_mut(), weights.as_view_mut());
-            router::forward(stream, *shape, *options, logits.as_view(), None, s, e, w)?;
+            let bias = bias.as_ref().map(Buffer::as_view);
+            router::forward(stream, *shape, *options, logits.as_view(), bias, s, e, w)?;
             return Ok(());
         }
         let of = balance::Sequences { shape: *shape, sequences: 1, tokens: shape.rows };
@@ -49,18 +52,19 @@ impl<T: Float> Work for Router<T> {
     }
 }
 
-fn numbers(buffer: &Buffer<u32>, stream: &Stream) -> Result<Vec<f64>, KernelError> {
-    Ok(buffer.download(stream)?.into_iter().map(f64::from).collect())
-}
-
-fn router_case<T: Float>((rows, experts, top_k): (usize, usize, usize), score: Score, backward: bool) -> Case {
+fn router_case<T: Float>(
+    (rows, experts, top_k): (usize, usize, usize),
+    (score, biased): (Score, bool),
+    backward: bool,
+) -> Case {
     let (shape, options) = (Shape { rows, experts, top_k }, Options { score, ..Options::default() });
     let make = move |device: &Device| -> Result<Box<dyn Work>, KernelError> {
         let logits = normal::<T>(device, rows * experts, 1)?;
+        let bias = if biased { Some(normal(device, experts, 2)?) } else { None };
         let (scores, weights) = (device.zeros(rows * experts)?, device.zeros(rows * top_k)?);
         let (sums, dscores) = (device.zeros(2 * experts)?, device.zeros(rows * experts)?);
         let (experts, stream) = (device.zeros(rows * top_k)?, device.stream());
-        let forward = Router { shape, options, backward: false, logits, scores, experts, weights, sums, dscores };
+        let forward = Router { shape, options, backward: false, logits, bias, scores, experts, weights, sums, dscores };
         let mut work = forward;
         if backward {
             work.launch(&stream)?;
@@ -87,7 +91,11 @@ fn router_case<T: Float>((rows, experts, top_k): (usize, usize, usize), score: S
 enum Call {
     Sort,
     Permute,
+    /// The gradient of `Combine`.
+    PermuteWeighted,
     Combine,
+    /// The gradient of `Permute`.
+    CombineUnweighted,
     Weights,
 }
 
@@ -114,10 +122,16 @@ impl<T: Float> Work for Moving<T> {
                 dispatch::sort(stream, *shape, experts.as_view(), None, c, o, p)?;
                 Ok(())
             }
-            Call::Permute => dispatch::permute(stream, *of, order.as_view(), None, wide.as_view(), moved.as_view_mut()),
+            Call::Permute | Call::PermuteWeighted => {
+                let weights = matches!(call, Call::PermuteWeighted).then(|| weights.as_view());
+                dispatch::permute(stream, *of, order.as_view(), weights, wide.as_view(), moved.as_view_mut())
+            }
             Call::Combine => {
                 let (p, w) = (places.as_view(), Some(weights.as_view()));
                 dispatch::combine(stream, *of, p, w, moved.as_view(), Write::Set, wide.as_view_mut())
+            }
+            Call::CombineUnweighted => {
+                dispatch::combine(stream, *of, places.as_view(), None, moved.as_view(), Write::Add, wide.as_view_mut())
             }
             Call::Weights => {
                 let (p, x, dy) = (places.as_view(), moved.as_view(), wide.as_view());
@@ -132,8 +146,8 @@ impl<T: Float> Work for Moving<T> {
                 let all = [&self.counts, &self.order, &self.places].map(|buffer| numbers(buffer, stream));
                 Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
             }
-            Call::Permute => values(&self.moved, stream),
-            Call::Combine => values(&self.wide, stream),
+            Call::Permute | Call::PermuteWeighted => values(&self.moved, stream),
+            Call::Combine | Call::CombineUnweighted => values(&self.wide, stream),
             Call::Weights => values(&self.weights, stream),
         }
     }
@@ -175,7 +189,9 @@ fn moving_case<T: Float>(call: Call, (rows, experts, top_k, channels): (usize, u
     let (name, bytes, roundings) = match call {
         Call::Sort => ("sort", 12 * all, 0.0),
         Call::Permute => ("permute", (rows + all) * row, 0.0),
+        Call::PermuteWeighted => ("permute, weighted,", (rows + all) * row, 0.0),
         Call::Combine => ("combine", (rows + all) * row, 0.0),
+        Call::CombineUnweighted => ("combine, unweighted, added,", (2 * rows + all) * row, 0.0),
         // Sums of f32 in another order.
         Call::Weights => ("backward_weights", (rows + all) * row, channels as f64),
     };
@@ -190,25 +206,92 @@ fn moving_case<T: Float>(call: Call, (rows, experts, top_k, channels): (usize, u
     }
 }
 
+/// Which of a sequence's assignments fit, and those sorted.
+fn capacity(rows: usize, experts: usize, top_k: usize) -> Case {
+    let (shape, all) = (Shape { rows, experts, top_k }, rows * top_k);
+    let call = move |stream: &Stream, arrays: &mut Arrays<f32>| -> Result<(), KernelError> {
+        let [experts, keep, counts, order, places] = &mut arrays.indices[..] else { return Ok(()) };
+        let most = all / 2 / shape.experts;
+        dispatch::within_capacity(stream, shape, 2, most, experts.as_view(), keep.as_view_mut())?;
+        let (counts, order, places) = (counts.as_view_mut(), order.as_view_mut(), places.as_view_mut());
+        dispatch::sort(stream, shape, experts.as_view(), Some(keep.as_view()), counts, order, places).map(|_| ())
+    };
+    let arrays = move |device: &Device| {
+        let mut numbers = vec![indices(device, all, experts)?, device.zeros(all)?, device.zeros(experts)?];
+        numbers.extend([device.zeros(all)?, device.zeros(all)?]);
+        Ok(Arrays { indices: numbers, written: [0, 0, 0, 4], ..Arrays::of(call) })
+    };
+    let what = format!("sort within the capacity of two sequences {rows} to {top_k} of {experts}");
+    Case { bytes: (20 * all) as u64, ..Case::new("moe_dispatch", what, arrays) }
+}
+
+/// The auxiliary loss, of which the host makes the last sum.
+fn loss(rows: usize, experts: usize) -> Case {
+    let shape = Shape { rows, experts, top_k: 2 };
+    let call = move |stream: &Stream, all: &mut Arrays<f32>| -> Result<(), KernelError> {
+        let [sums, loss] = &mut all.doubles[..] else { return Ok(()) };
+        let of = balance::Sequences { shape, sequences: 2, tokens: rows / 2 };
+        let (scores, experts) = (all.floats[0].as_view(), all.indices[0].as_view());
+        balance::sums(stream, of, Score::Sigmoid, scores, experts, sums.as_view_mut())?;
+        let sum = balance::loss(stream, of, sums.as_view())?;
+        Ok(loss.as_view_mut().fill(stream, sum)?)
+    };
+    let arrays = move |device: &Device| {
+        let (floats, indices) = (vec![positive(device, rows * experts, 1)?], vec![indices(device, rows * 2, experts)?]);
+        let doubles = vec![device.zeros(4 * experts)?, device.zeros(1)?];
+        Ok(Arrays { floats, doubles, indices, written: [0, 0, 2, 0], ..Arrays::of(call) })
+    };
+    let bytes = (4 * rows * experts) as u64;
+    // Where the sums of two devices run in other orders.
+    Case { bytes, roundings: 1.0, ..Case::new("moe_router", format!("balance loss {rows} x {experts}"), arrays) }
+}
+
+fn move_bias(experts: usize) -> Case {
+    let call = |stream: &Stream, all: &mut Arrays<f32>| {
+        balance::move_bias(stream, 1e-3, all.doubles[0].as_view(), all.floats[0].as_view_mut())
+    };
+    let arrays = move |device: &Device| {
+        let counts: Vec<f64> = (0..experts).map(|expert| (expert * 7 % 31) as f64).collect();
+        let (floats, doubles) = (vec![normal(device, experts, 1)?], vec![device.upload(&counts)?]);
+        Ok(Arrays { floats, doubles, written: [0, 1, 0, 0], ..Arrays::of(call) })
+    };
+    Case { bytes: (16 * experts) as u64, ..Case::new("moe_router", format!("move_bias {experts}"), arrays) }
+}
+
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
     let (route, sizes) = match size {
-        Size::Small => ((70, 40, 3), (60, 7, 2, 136)),
-        Size::Counted => ((128, 256, 8), (128, 8, 2, 1024)),
+        Size::Small { .. } => ((64, 256, 8), (64, 8, 2, 512)),
+        Size::Counted { .. } => ((128, 256, 8), (128, 8, 2, 1024)),
         Size::Large => ((32_768, 256, 8), (32_768, 64, 4, 4096)),
     };
-    let routers = [(Score::Softmax, false), (Score::Softmax, true), (Score::Sigmoid, false), (Score::Sigmoid, true)];
-    let mut all: Vec<Case> = routers.map(|(score, backward)| router_case::<T>(route, score, backward)).into();
-    all.extend([Call::Permute, Call::Combine, Call::Weights].map(|call| moving_case::<T>(call, sizes)));
+    let routers = [Score::Softmax, Score::Sigmoid].into_iter().flat_map(|score| [(score, false), (score, true)]);
+    let biased = |score| score == Score::Sigmoid && size.is_small();
+    let router = |(score, backward)| router_case::<T>(route, (score, biased(score)), backward);
+    let mut all: Vec<Case> = routers.map(router).collect();
+    let calls = [Call::Permute, Call::PermuteWeighted, Call::Combine, Call::CombineUnweighted, Call::Weights];
+    all.extend(calls.map(|call| moving_case::<T>(call, sizes)));
+    if size.is_counted() {
+        // The gradients of permute and of combine move what combine and permute do.
+        all.retain(|case| !case.what.contains("weighted,"));
+    }
+    if size.is_small() {
+        all.push(router_case::<T>((21, 45, 3), (Score::Sigmoid, true), true).edge());
+        let odd = [Call::Permute, Call::Combine, Call::Weights].map(|call| moving_case::<T>(call, (21, 7, 2, 75)));
+        all.extend(odd.map(Case::edge));
+    }
     all
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
-    let sizes = match size {
-        Size::Small => (900, 300, 2, 1),
-        Size::Counted => (1024, 256, 8, 1),
-        Size::Large => (32_768, 256, 8, 1),
+    let (rows, experts, top_k) = match size {
+        Size::Small { .. } => (900, 300, 2),
+        Size::Counted { .. } => (1024, 256, 8),
+        Size::Large => (32_768, 256, 8),
     };
-    let mut all = vec![moving_case::<f32>(Call::Sort, sizes)];
+    let mut all = vec![moving_case::<f32>(Call::Sort, (rows, experts, top_k, 1))];
+    if !size.is_counted() {
+        all.extend([capacity(rows, experts, top_k), loss(rows, experts), move_bias(experts)]);
+    }
     all.extend([of_type::<f32>(size), of_type::<bf16>(size), of_type::<f16>(size)].into_iter().flatten());
     all
 }

@@ -3,37 +3,40 @@
 use warpweft::device::{Device, Float, Stream, bf16, f16};
 use warpweft::kernels::{KernelError, Write, layernorm, rmsnorm};
 
-use super::super::case::{Arrays, Call, Case, Size, Work, normal};
+use super::super::case::{Arrays, Case, Function, Size, normal};
 
 const EPS: f32 = 1e-5;
 
-/// A case whose arrays of the storage type are `stored` rows and then w and b.
-fn case<T: Float>(op: &'static str, way: &str, [rows, channels]: [usize; 2], moved: usize, call: Call<T>) -> Case {
+/// A case whose arrays of the storage type are w and b and then rows.
+fn case<T: Float>(
+    op: &'static str,
+    way: &'static str,
+    [rows, channels]: [usize; 2],
+    moved: usize,
+    call: Function<T>,
+) -> Case {
     let elements = rows * channels;
     let backward_weight = way == "backward_weight";
-    let make = move |device: &Device| -> Result<Box<dyn Work>, KernelError> {
-        let vectors = [normal(device, channels, 3)?, normal(device, channels, 4)?];
-        let rows_of = [normal(device, elements, 1)?, normal(device, elements, 2)?, device.zeros(elements)?];
+    // The sum is written too, before what is made of it.
+    let results = if way == "forward_residual" { 2 } else { 1 };
+    let arrays = move |device: &Device| {
+        let mut stored = vec![normal(device, channels, 3)?, normal(device, channels, 4)?];
+        stored.extend([normal(device, elements, 1)?, normal(device, elements, 2)?]);
+        for _ in 0..results {
+            stored.push(device.zeros(elements)?);
+        }
         let mut floats = vec![device.zeros(rows)?, device.upload(&vec![0.75f32; rows])?];
         if backward_weight {
             floats.extend([device.zeros(channels)?, device.zeros(channels)?]);
         }
-        Ok(Box::new(Arrays {
-            stored: vectors.into_iter().chain(rows_of).collect(),
-            floats,
-            written: [usize::from(!backward_weight), 2 * usize::from(backward_weight)],
-            call,
-        }))
+        let written = if backward_weight { [0, 2, 0, 0] } else { [results, 0, 0, 0] };
+        Ok(Arrays { stored, floats, written, ..Arrays::of(call) })
     };
     Case {
-        op,
-        what: format!("{way} {rows} x {channels}"),
-        dtype: T::DTYPE,
         bytes: (moved * elements * size_of::<T>()) as u64,
-        flops: 0,
         // The sums of two devices run in other orders.
         roundings: 2.0 + if size_of::<T>() == 4 || backward_weight { (rows + channels) as f64 / 8.0 } else { 0.0 },
-        make: Box::new(make),
+        ..Case::new(op, format!("{way} {rows} x {channels}"), arrays)
     }
 }
 
@@ -48,6 +51,15 @@ fn layernorm_forward<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(
     let (shape, saved) = (layernorm::Shape { rows, channels }, (mean.as_view_mut(), rstd.as_view_mut()));
     let (x, w, b) = (x.as_view(), w.as_view(), b.as_view());
     layernorm::forward(stream, shape, EPS, x, w, b, y.as_view_mut(), saved.0, saved.1)
+}
+
+fn layernorm_forward_residual<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
+    let [rows, channels] = sizes(all);
+    let ([w, b, x, branch, sum, y], [mean, rstd]) = (&mut all.stored[..], &mut all.floats[..]) else { return Ok(()) };
+    let (shape, saved) = (layernorm::Shape { rows, channels }, (mean.as_view_mut(), rstd.as_view_mut()));
+    let (x, branch, w, b) = (x.as_view(), branch.as_view(), w.as_view(), b.as_view());
+    let (sum, y) = (sum.as_view_mut(), y.as_view_mut());
+    layernorm::forward_residual(stream, shape, EPS, x, branch, w, b, sum, y, saved.0, saved.1)
 }
 
 fn layernorm_backward_input<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
@@ -73,6 +85,14 @@ fn rmsnorm_forward<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(),
     rmsnorm::forward(stream, shape, EPS, x.as_view(), w.as_view(), y.as_view_mut(), rstd.as_view_mut())
 }
 
+fn rmsnorm_forward_residual<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
+    let [rows, channels] = sizes(all);
+    let ([w, _, x, branch, sum, y], [_, rstd]) = (&mut all.stored[..], &mut all.floats[..]) else { return Ok(()) };
+    let (shape, x, branch, w) = (rmsnorm::Shape { rows, channels }, x.as_view(), branch.as_view(), w.as_view());
+    let (sum, y) = (sum.as_view_mut(), y.as_view_mut());
+    rmsnorm::forward_residual(stream, shape, EPS, x, branch, w, sum, y, rstd.as_view_mut())
+}
+
 fn rmsnorm_backward_input<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Result<(), KernelError> {
     let [rows, channels] = sizes(all);
     let ([w, _, x, dy, dx], [_, rstd]) = (&mut all.stored[..], &mut all.floats[..]) else { return Ok(()) };
@@ -88,22 +108,22 @@ fn rmsnorm_backward_weight<T: Float>(stream: &Stream, all: &mut Arrays<T>) -> Re
 }
 
 fn of_type<T: Float>(size: Size) -> Vec<Case> {
-    let shapes = match size {
-        Size::Small => vec![[5, 100], [150, 256]],
-        Size::Counted => vec![[256, 1024]],
-        Size::Large => vec![[32_768, 4096]],
-    };
     let all = |sizes: [usize; 2]| {
         [
             case::<T>("layernorm", "forward", sizes, 2, layernorm_forward),
+            case::<T>("layernorm", "forward_residual", sizes, 4, layernorm_forward_residual),
             case::<T>("layernorm", "backward_input", sizes, 3, layernorm_backward_input),
             case::<T>("layernorm", "backward_weight", sizes, 2, layernorm_backward_weight),
             case::<T>("rmsnorm", "forward", sizes, 2, rmsnorm_forward),
+            case::<T>("rmsnorm", "forward_residual", sizes, 4, rmsnorm_forward_residual),
             case::<T>("rmsnorm", "backward_input", sizes, 3, rmsnorm_backward_input),
             case::<T>("rmsnorm", "backward_weight", sizes, 2, rmsnorm_backward_weight),
         ]
     };
-    shapes.into_iter().flat_map(all).collect()
+    if !size.is_small() {
+        return all(if size.is_counted() { [256, 1024] } else { [32_768, 4096] }).into();
+    }
+    all([150, 512]).into_iter().chain(all([5, 100]).map(Case::edge)).collect()
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {

@@ -85,20 +85,22 @@ fn case<T: Float>(shape: Shape, options: Options, way: Way) -> Case {
 
 fn of_type<T: Float>(size: Size, _: PhantomData<T>) -> Vec<Case> {
     let (plain, causal) = (Options::default(), Options { scale: 0.125, causal: Some(16) });
-    let shapes: Vec<(usize, usize, Options)> = match size {
-        Size::Small => vec![(64, 100, plain), (48, 1024, causal), (3, 5003, plain)],
-        Size::Counted => vec![(64, 1024, plain), (48, 1024, causal)],
+    let shapes = match size {
+        Size::Small { .. } => vec![(64, 128, plain), (48, 1024, causal), (3, 8192, plain)],
+        Size::Counted { .. } => vec![(64, 1024, plain), (48, 1024, causal)],
         Size::Large => vec![(32_768, 1024, plain), (4096, 32_768, plain)],
     };
     let mask = MaskShape { heads: 2, queries: 4 };
-    shapes
-        .into_iter()
-        .flat_map(|(rows, columns, options)| {
-            let masked = rows.is_multiple_of(8).then_some(Way::Masked(mask));
-            let ways = [Way::Forward, Way::Backward].into_iter().chain(masked);
-            ways.map(move |way| case::<T>(Shape { rows, columns }, options, way))
-        })
-        .collect()
+    let ways = |(rows, columns, options): (usize, usize, Options)| {
+        let masked = rows.is_multiple_of(8).then_some(Way::Masked(mask));
+        let ways = [Way::Forward, Way::Backward].into_iter().chain(masked);
+        ways.map(move |way| case::<T>(Shape { rows, columns }, options, way))
+    };
+    let mut all: Vec<Case> = shapes.into_iter().flat_map(ways).collect();
+    if size.is_small() {
+        all.extend([(8, 100, plain), (3, 5003, plain)].into_iter().flat_map(ways).map(Case::edge));
+    }
+    all
 }
 
 pub(super) fn cases(size: Size) -> Vec<Case> {
