@@ -76,13 +76,27 @@ ww_status ww_moe_backward_weights(const ww_stream *stream, const ww_moe_rows *of
                                   const void *x, const void *dy, float *dweights);
 
 /* Products of a linear layer by expert: counts [experts], on the host, rows each, one expert's behind the other's; x [rows, K],
- * w [experts, N, K], pre [rows, N] or null, y as of ww_matmul_forward; dw [experts, N, K] is added to. */
+ * w [experts, N, K], pre [rows, N] or null, y as of ww_matmul_forward; dw [experts, N, K] is added to. On a GPU a launch has up to 256
+ * experts. */
 ww_status ww_moe_grouped_forward(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
                                  ww_dtype dtype, const void *x, const void *w, ww_activation activation, void *pre, void *y);
 ww_status ww_moe_grouped_backward_input(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
                                         ww_dtype dtype, const void *dy, const void *w, ww_write write, void *dx);
 ww_status ww_moe_grouped_backward_weight(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
                                          ww_dtype dtype, const void *x, const void *dy, float *dw);
+
+/* The same with what ww_matmul_forward and ww_matmul_backward_input_through take besides: bias is [experts, N], a row for each expert,
+ * pre and residual have the rows of x, db is [experts, K], or [experts, 2K] with WW_SWIGLU. Null settings: a product alone. */
+ww_status ww_moe_grouped_forward_with(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
+                                      ww_dtype dtype, const void *x, const void *w, const ww_matmul_epilogue *epilogue,
+                                      void *y);
+ww_status ww_moe_grouped_backward_input_through(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, size_t k,
+                                                ww_dtype dtype, const void *dy, const void *w,
+                                                const ww_matmul_through *through, ww_write write, void *dx);
+
+/* db [experts, N] += the sums of each expert's rows of dy [rows, N]. */
+ww_status ww_moe_grouped_backward_bias(const ww_stream *stream, size_t experts, const size_t *counts, size_t n, ww_dtype dtype,
+                                       const void *dy, float *db);
 
 /* The auxiliary loss that keeps experts evenly used, sequence by sequence: the sum over experts of f P, f = E / (K T) times the
  * tokens that chose the expert, P the mean of its share of the scores. */

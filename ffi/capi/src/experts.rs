@@ -1,13 +1,12 @@
-//! Mixtures of experts: rows in the order of experts and back, and products by expert.
+//! Mixtures of experts: rows in the order of experts and back.
 
 use warpweft_device::Stream;
+use warpweft_kernels::moe::Shape;
 use warpweft_kernels::moe::dispatch::{self, Rows};
-use warpweft_kernels::moe::{Shape, grouped};
 
 use crate::arguments::Arguments;
 use crate::element::{with_float, write as write_of};
 use crate::fault::{Fault, guard};
-use crate::matmul::activation as activation_of;
 use crate::moe::MoeShape;
 use crate::pointer::{Input, Out, Output, Ref};
 
@@ -144,94 +143,6 @@ pub extern "C" fn ww_moe_backward_weights(
             let dy = args.read::<T>("dy", dy, &[of.rows, of.channels])?;
             let dweights = args.write::<f32>("dweights", dweights, &[of.rows, of.top_k])?;
             Ok(dispatch::backward_weights(args.handle, of, places, x, dy, dweights)?)
-        })
-    })
-}
-
-/// All rows of all experts.
-fn rows_of(counts: &[usize]) -> Result<usize, Fault> {
-    let rows = counts.iter().try_fold(0usize, |rows, &count| rows.checked_add(count));
-    rows.ok_or(Fault::TooLarge { argument: "counts", len: usize::MAX })
-}
-
-/// Products by expert.
-#[unsafe(no_mangle)]
-pub extern "C" fn ww_moe_grouped_forward(
-    stream: Ref<Stream>,
-    experts: usize,
-    counts: Ref<usize>,
-    n: usize,
-    k: usize,
-    dtype: i32,
-    x: Input,
-    w: Input,
-    activation: i32,
-    pre: Output,
-    y: Output,
-) -> i32 {
-    guard("ww_moe_grouped_forward", || {
-        let mut args = Arguments::of("stream", &stream)?;
-        let (counts, activation) = (counts.list("counts", experts)?, activation_of(activation)?);
-        let rows = rows_of(counts)?;
-        with_float!(dtype, T => {
-            let x = args.read::<T>("x", x, &[rows, k])?;
-            let w = args.read::<T>("w", w, &[experts, n, k])?;
-            let pre = args.write_if_given::<T>("pre", pre, &[rows, n])?;
-            let y = args.write::<T>("y", y, &[rows, activation.outputs(n)])?;
-            Ok(grouped::forward(args.handle, grouped::Shape { counts, n, k }, x, w, activation, pre, y)?)
-        })
-    })
-}
-
-/// The gradient of the input.
-#[unsafe(no_mangle)]
-pub extern "C" fn ww_moe_grouped_backward_input(
-    stream: Ref<Stream>,
-    experts: usize,
-    counts: Ref<usize>,
-    n: usize,
-    k: usize,
-    dtype: i32,
-    dy: Input,
-    w: Input,
-    write: i32,
-    dx: Output,
-) -> i32 {
-    guard("ww_moe_grouped_backward_input", || {
-        let mut args = Arguments::of("stream", &stream)?;
-        let (counts, write) = (counts.list("counts", experts)?, write_of(write)?);
-        let rows = rows_of(counts)?;
-        with_float!(dtype, T => {
-            let dy = args.read::<T>("dy", dy, &[rows, n])?;
-            let w = args.read::<T>("w", w, &[experts, n, k])?;
-            let dx = args.write::<T>("dx", dx, &[rows, k])?;
-            Ok(grouped::backward_input(args.handle, grouped::Shape { counts, n, k }, dy, w, write, dx)?)
-        })
-    })
-}
-
-/// The gradient of the weights.
-#[unsafe(no_mangle)]
-pub extern "C" fn ww_moe_grouped_backward_weight(
-    stream: Ref<Stream>,
-    experts: usize,
-    counts: Ref<usize>,
-    n: usize,
-    k: usize,
-    dtype: i32,
-    x: Input,
-    dy: Input,
-    dw: Output,
-) -> i32 {
-    guard("ww_moe_grouped_backward_weight", || {
-        let mut args = Arguments::of("stream", &stream)?;
-        let counts = counts.list("counts", experts)?;
-        let rows = rows_of(counts)?;
-        with_float!(dtype, T => {
-            let x = args.read::<T>("x", x, &[rows, k])?;
-            let dy = args.read::<T>("dy", dy, &[rows, n])?;
-            let dw = args.write::<f32>("dw", dw, &[experts, n, k])?;
-            Ok(grouped::backward_weight(args.handle, grouped::Shape { counts, n, k }, x, dy, dw)?)
         })
     })
 }

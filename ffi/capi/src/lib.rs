@@ -19,6 +19,7 @@ pub mod elementwise;
 pub mod embedding;
 pub mod experts;
 mod fault;
+pub mod grouped;
 pub mod matmul;
 pub mod moe;
 pub mod norms;

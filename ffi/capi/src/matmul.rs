@@ -13,11 +13,11 @@ use crate::pointer::{Input, Output, Ref, Settings, Versioned};
 #[repr(C)]
 pub struct MatmulEpilogue {
     size: usize,
-    bias: Input,
-    pre: Output,
-    residual: Input,
-    activation: i32,
-    scale: f32,
+    pub(crate) bias: Input,
+    pub(crate) pre: Output,
+    pub(crate) residual: Input,
+    pub(crate) activation: i32,
+    pub(crate) scale: f32,
 }
 
 // SAFETY: pointers, which may be null, and numbers.
@@ -35,6 +35,11 @@ pub(crate) fn activation(code: i32) -> Result<Activation, Fault> {
             Err(Fault::Value { argument: "activation", given: code.into(), allowed })
         }
     }
+}
+
+/// The factor of a product: 0 means 1.
+pub(crate) fn factor(scale: f32) -> f32 {
+    if scale == 0.0 { 1.0 } else { scale }
 }
 
 /// Forward.
@@ -55,7 +60,7 @@ pub extern "C" fn ww_matmul_forward(
         let epilogue = epilogue.get("epilogue")?;
         let activation = activation(epilogue.activation)?;
         let outputs = activation.outputs(n);
-        let scale = if epilogue.scale == 0.0 { 1.0 } else { epilogue.scale };
+        let scale = factor(epilogue.scale);
         with_float!(dtype, T => {
             let x = args.read::<T>("x", x, &[m, k])?;
             let w = args.read::<T>("w", w, &[n, k])?;
@@ -121,10 +126,10 @@ pub extern "C" fn ww_matmul_backward_input(
 #[repr(C)]
 pub struct MatmulThrough {
     size: usize,
-    pre: Input,
-    activation: i32,
-    scale: f32,
-    db: Output,
+    pub(crate) pre: Input,
+    pub(crate) activation: i32,
+    pub(crate) scale: f32,
+    pub(crate) db: Output,
 }
 
 // SAFETY: numbers, and pointers, which may be null.
@@ -147,9 +152,8 @@ pub extern "C" fn ww_matmul_backward_input_through(
     guard("ww_matmul_backward_input_through", || {
         let mut args = Arguments::of("stream", &stream)?;
         let (through, write) = (through.get("through")?, write_of(write)?);
-        let activation = activation(through.activation)?;
-        let scale = if through.scale == 0.0 { 1.0 } else { through.scale };
-        let columns = if activation == Activation::SwiGlu { k.saturating_mul(2) } else { k };
+        let (activation, scale) = (activation(through.activation)?, factor(through.scale));
+        let columns = activation.inputs(k);
         with_float!(dtype, T => {
             let dy = args.read::<T>("dy", dy, &[m, n])?;
             let w = args.read::<T>("w", w, &[n, k])?;

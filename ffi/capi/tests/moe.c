@@ -135,6 +135,37 @@ static void dispatch(void) {
       for (size_t at = 0; at < placed; at++) sum += chosen[order[at]] == e ? rows[at * C + k] : 0.0;
       CHECK(dw[e * N * C + k] == (float)sum && dw[(e * N + N - 1) * C + k] == (float)sum);
     }
+  /* With a bias for each expert and a relu; back through the relu that x is said to come of, with the sums of the rows. */
+  float bias[E * N], activated[M * K * N], back[M * K * C], db[E * C], sums[E * N];
+  for (size_t i = 0; i < E * N; i++) bias[i] = (float)(i % 5) / 4.0f - 0.5f;
+  const ww_matmul_epilogue epilogue = {.size = sizeof epilogue, .bias = up(bias, E * N, WW_F32), .activation = WW_RELU};
+  ww_matmul_through through = {.size = sizeof through, .pre = ar, .activation = WW_RELU, .scale = 0.5f};
+  float *ae = room(placed * N, WW_F32), *ab = room(placed * C, WW_F32), *as = up(zeros, E * N, WW_F32);
+  through.db = up(zeros, E * C, WW_F32);
+  OK(ww_moe_grouped_forward_with(stream, E, rows_of, N, C, WW_F32, ar, aw, &epilogue, ae));
+  OK(ww_moe_grouped_backward_input_through(stream, E, rows_of, N, C, WW_F32, a1, aw, &through, WW_SET, ab));
+  OK(ww_moe_grouped_backward_bias(stream, E, rows_of, N, WW_F32, a1, as));
+  down(ae, activated, placed * N);
+  down(ab, back, placed * C);
+  down(through.db, db, E * C);
+  down(as, sums, E * N);
+  for (size_t at = 0; at < placed; at++) {
+    for (size_t n = 0; n < N; n++) {
+      const float sum = products[at * N + n] + bias[chosen[order[at]] * N + n];
+      CHECK(activated[at * N + n] == (sum > 0.0f ? sum : 0.0f));
+    }
+    for (size_t k = 0; k < C; k++) CHECK(back[at * C + k] == (rows[at * C + k] > 0.0f ? 0.5f * dx[at * C + k] : 0.0f));
+  }
+  for (size_t e = 0; e < E; e++) {
+    for (size_t n = 0; n < N; n++) CHECK(sums[e * N + n] == (float)rows_of[e]);
+    for (size_t k = 0; k < C; k++) {
+      double sum = 0.0;
+      for (size_t at = 0; at < placed; at++) sum += chosen[order[at]] == e ? back[at * C + k] : 0.0;
+      CHECK(db[e * C + k] == (float)sum);
+    }
+  }
+  FAILS(WW_INVALID_ARGUMENT, ww_moe_grouped_backward_input_through(stream, E, rows_of, N, C, WW_F32, a1, aw, &through, WW_ADD, ab),
+        "`db`");
   const size_t endless[E] = {SIZE_MAX, 1, 0, 0};
   const ww_status no = WW_INVALID_ARGUMENT;
   FAILS(no, ww_moe_grouped_forward(stream, E, endless, N, C, WW_F32, ar, aw, WW_NONE, NULL, ap), "counts");
