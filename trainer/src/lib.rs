@@ -17,6 +17,7 @@ pub mod flops;
 pub mod forecast;
 pub mod memory;
 pub mod model;
+mod numbers;
 pub mod optimizer;
 pub mod parallel;
 mod part;

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use warpweft_device::{Buffer, Float, Stream, View, ViewMut};
-use warpweft_kernels::optimizer::{self, Adam, Place, Rounding, Rule, Step};
+use warpweft_kernels::optimizer::{self, Adam, Numbers, Place, Rounding, Rule};
 
 use crate::TrainError;
 use crate::memory::{Allocator, Class};
@@ -73,17 +73,6 @@ struct State {
     master: Option<Buffer<f32>>,
 }
 
-/// What a step does to all weights.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Update {
-    /// The step, from 1.
-    pub step: u64,
-    /// Learning rate.
-    pub lr: f64,
-    /// What the gradients are multiplied with first.
-    pub grad_scale: f64,
-}
-
 impl Optimizer {
     /// Zero moments for this rank's parts of `table`; with `master`, room for f32 weights too.
     ///
@@ -134,7 +123,8 @@ impl Optimizer {
         Ok(())
     }
 
-    /// One update of all weights: of this rank's parts, from which the whole units are put together again meanwhile.
+    /// One update of all weights by `numbers` of the device: of this rank's parts, from which the whole units are put together
+    /// again meanwhile.
     ///
     /// # Errors
     /// Gradients that are not summed.
@@ -142,18 +132,16 @@ impl Optimizer {
         &mut self,
         stream: &Stream,
         table: &Table,
-        update: Update,
+        numbers: View<'_, f64>,
         weights: &mut Weights<T>,
         gradients: &Gradients,
     ) -> Result<(), TrainError> {
-        let Update { step, lr, grad_scale } = update;
         let AdamW { beta1, beta2, eps, weight_decay } = self.options;
         let rule = Rule::AdamW(Adam { beta1, beta2, eps });
         let options = optimizer::Options { rule, weight_decay, rounding: Rounding::Nearest };
-        let now = Step { lr, number: step, grad_scale };
         for (id, unit) in table.units_here() {
             let state = self.units[id.0].as_mut().ok_or(TrainError::NotHere { unit: id.0 })?;
-            state.step(stream, (options, now), table, unit, weights.part_mut(id)?, gradients)?;
+            state.step(stream, (options, numbers), table, unit, weights.part_mut(id)?, gradients)?;
             weights.updated(id)?;
         }
         Ok(())
@@ -201,7 +189,7 @@ impl State {
     fn step<T: Float>(
         &mut self,
         stream: &Stream,
-        (options, now): (optimizer::Options, Step),
+        (options, numbers): (optimizer::Options, View<'_, f64>),
         table: &Table,
         unit: &Unit,
         mut param: ViewMut<'_, T>,
@@ -229,7 +217,7 @@ impl State {
             let (m, v, place) = (Some(first), Some(second), Place::default());
             tensors.push(optimizer::Tensor { param: own, master, grad, m, v, decay, place });
         }
-        Ok(optimizer::step(stream, options, now, &mut tensors)?)
+        Ok(optimizer::step(stream, options, Numbers::Device(numbers), &mut tensors)?)
     }
 }
 

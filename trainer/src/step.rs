@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use warpweft_comm::Op;
 use warpweft_device::{Device, Float, Stream};
-use warpweft_kernels::norm;
+use warpweft_kernels::optimizer::Step;
 
 use crate::TrainError;
 use crate::checkpoint::{Checkpoint, Foreign, Snapshot};
@@ -18,7 +18,8 @@ use crate::feed::Feed;
 use crate::memory::{Account, Allocator, Class};
 use crate::model::{Biases, IGNORE, Model, ModelShape, Routing, Spread, TensorId};
 use crate::model::{restore, save, save_biases, take, wholes};
-use crate::optimizer::{Optimizer, Update};
+use crate::numbers::Numbers;
+use crate::optimizer::Optimizer;
 use crate::parallel::check::check_together;
 use crate::parallel::executor::Tally;
 use crate::parallel::gradients::{Gradients, Transfer};
@@ -77,6 +78,7 @@ pub struct Trainer<T> {
     pub(crate) weights: Weights<T>,
     pub(crate) optimizer: Optimizer,
     pub(crate) gradients: Gradients,
+    numbers: Numbers,
     pub(crate) pipeline: Pipeline<T>,
     pub(crate) mesh: Mesh,
     pub(crate) plan: Plan,
@@ -137,6 +139,7 @@ impl<T: Float> Trainer<T> {
             weights,
             optimizer,
             gradients,
+            numbers: Numbers::new(device)?,
             pipeline,
             mesh,
             plan,
@@ -204,11 +207,15 @@ impl<T: Float> Trainer<T> {
         let passes_ended = clock.0;
         let mut transfers = self.gradients.finish()?;
         transfers.extend(self.weights.take_transfers());
-        let squares = self.gradients.sum_of_squares(&self.stream, self.model.table(), &self.plan)?;
+        self.numbers.square(&self.stream, &self.gradients, (self.model.table(), &self.plan))?;
+        let several = self.mesh.world().world() > 1;
+        // The squares of several ranks meet on the host, with the losses.
+        let own = if several { self.numbers.squares(&self.stream)? } else { 0.0 };
         let started = Instant::now();
-        let ([loss, tokens, squares], routing) = self.total_with_routing([sums[0], sums[1], squares], scale)?;
+        let ([loss, tokens, squares], routing) = self.total_with_routing([sums[0], sums[1], own], scale)?;
         let mut exposed = of_forward + of_backward + clock.lap();
-        if self.mesh.world().world() > 1 {
+        if several {
+            self.numbers.set_squares(&self.stream, squares)?;
             let bytes = size_of::<[f64; 3]>();
             transfers.push(Transfer { what: "all_reduce", unit: None, bytes, started, finished: clock.0 });
         }
@@ -216,15 +223,16 @@ impl<T: Float> Trainer<T> {
             return Err(TrainError::Valid { told: valid, found: tokens as u64 });
         }
         self.dump_gradients()?;
-        let grad_norm = squares.sqrt();
+        let lr = self.recipe.schedule.rate(step);
+        let (begun, waited) = (clock.0, self.mesh.waited());
+        let numbers = Step { lr, number: step, grad_scale: 1.0 };
+        let numbers = self.numbers.begin(&self.stream, numbers, self.recipe.clip)?;
+        self.optimizer.step(&self.stream, self.model.table(), numbers, &mut self.weights, &self.gradients)?;
+        // The host's first look: by a norm that is not finite nothing has been updated.
+        let grad_norm = self.numbers.norm(&self.stream)?;
         if !grad_norm.is_finite() {
             return Err(TrainError::NotFinite { step, loss: loss * scale, grad_norm });
         }
-        let lr = self.recipe.schedule.rate(step);
-        let coefficient = self.recipe.clip.map_or(1.0, |most| norm::clip_coefficient(grad_norm, most));
-        let update = Update { step, lr, grad_scale: coefficient };
-        let (begun, waited) = (clock.0, self.mesh.waited());
-        self.optimizer.step(&self.stream, self.model.table(), update, &mut self.weights, &self.gradients)?;
         if let Some(routing) = &routing {
             self.weights.biases.step(&self.stream, &routing.counts)?;
         }

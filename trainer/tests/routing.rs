@@ -156,7 +156,9 @@ fn expert_norms_over_ranks_are_the_root_of_all_squares() {
         let values: &[f32] = if mesh.place().dp == 0 { &[4.0, -2.0] } else { &[6.0, 8.0] };
         gradients.view(up).expect("a gradient").host().expect("host memory")[..2].copy_from_slice(values);
         gradients.finish().expect("sums");
-        let mut squares = [gradients.sum_of_squares(&stream, table, &plan).expect("squares")];
+        let mut sum = device.upload(&[0.0]).expect("a number");
+        gradients.sum_of_squares_into(&stream, table, &plan, sum.as_view_mut()).expect("squares");
+        let mut squares = [sum.download(&stream).expect("a number")[0]];
         assert_eq!(squares[0], if mesh.place().dp == 0 { 20.0 } else { 100.0 });
         mesh.world().all_reduce(&mut squares[..], Op::Sum).expect("a sum");
         squares[0].sqrt()

@@ -337,15 +337,22 @@ impl Gradients {
         counted.map(|(id, _)| self.summed_of(id)).collect()
     }
 
-    /// The sum of the squares of those; where sums are exact all ranks' on the first rank, and zero on the others.
+    /// The sum of the squares of those, into `sum` `[1]` without waiting for it; where sums are exact all ranks' on the first rank, and
+    /// zero on the others.
     ///
     /// # Errors
     /// A unit that is not summed; a failed operation among the ranks.
-    pub fn sum_of_squares(&self, stream: &Stream, table: &Table, plan: &Plan) -> Result<f64, TrainError> {
+    pub fn sum_of_squares_into(
+        &self,
+        stream: &Stream,
+        table: &Table,
+        plan: &Plan,
+        sum: ViewMut<'_, f64>,
+    ) -> Result<(), TrainError> {
         let counted = self.counted(table, plan)?;
         match &self.exact {
-            Some(exact) => exact.sum_of_squares(&counted),
-            None => Ok(norm::sum_of_squares(stream, &counted)?),
+            Some(exact) => Ok(sum.copy_from_host(stream, &[exact.sum_of_squares(&counted)?])?),
+            None => Ok(norm::sum_of_squares_into(stream, &counted, sum)?),
         }
     }
 }
