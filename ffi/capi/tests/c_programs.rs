@@ -14,13 +14,14 @@ use building::{Linked, code, compile, libraries, output_of, package, run};
 use ptxvm_driver as _;
 
 /// The ops that have kernels for everything that the programs ask of them; others may have some already.
-const ON_A_GPU: [&str; 14] = [
+const ON_A_GPU: [&str; 15] = [
     "attention",
     "cast",
     "cross_entropy",
     "embedding",
     "layernorm",
     "matmul",
+    "moe",
     "norm",
     "optimizer",
     "philox",

@@ -6,7 +6,7 @@ mod parts;
 mod rows;
 mod sort;
 
-use warpweft_device::{Arg, Device, Float, Module, Stream};
+use warpweft_device::{Arg, Float, Module, Properties, Stream};
 
 use crate::KernelError;
 
@@ -97,14 +97,13 @@ impl Program {
         args: &[Arg],
     ) -> Result<(), KernelError> {
         let device = stream.device();
-        self.fits(device)?;
+        self.fits(device.properties()?)?;
         let name = if kernel.ends_with('_') { format!("{kernel}{}", T::DTYPE) } else { kernel.to_owned() };
         let kernel = Module::of_program(device, self.ptx)?.kernel(&name)?;
         Ok(kernel.launch(stream, extent.grid, extent.block, extent.shared, args)?)
     }
 
-    fn fits(&self, device: &Device) -> Result<(), KernelError> {
-        let properties = device.properties()?;
+    fn fits(&self, properties: &Properties) -> Result<(), KernelError> {
         if properties.compute >= COMPUTE {
             return Ok(());
         }
@@ -113,5 +112,23 @@ impl Program {
             card: properties.card.clone(),
             exists: "compute capability 8.0 and later",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_is_too_old_is_named_with_its_driver() {
+        let card = "Tesla T4 (compute capability 7.5, driver for CUDA 12.4)".to_owned();
+        let of = |compute| Properties { compute, shared_bytes: 64 << 10, multiprocessors: 40, card: card.clone() };
+        for program in programs() {
+            let error = program.fits(&of(75)).unwrap_err().to_string();
+            let said =
+                format!("{}: no kernel for {card}; there are kernels for compute capability 8.0 and later", program.op);
+            assert_eq!(error, said);
+            assert!(program.fits(&of(80)).is_ok() && program.fits(&of(120)).is_ok());
+        }
     }
 }

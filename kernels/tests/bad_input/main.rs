@@ -28,6 +28,7 @@ const C: usize = 8;
 fn calls<T: Float>() -> Vec<Named> {
     vec![
         ("softmax forward", of_rows::softmax_forward::<T>),
+        ("softmax forward", of_rows::softmax_masked::<T>),
         ("softmax backward", of_rows::softmax_backward::<T>),
         ("layernorm forward", of_rows::layernorm_alone::<T>),
         ("layernorm forward_residual", of_rows::layernorm_forward::<T>),
@@ -58,6 +59,7 @@ fn calls<T: Float>() -> Vec<Named> {
         ("matmul::backward_activation", of_products::matmul_backward_activation::<T>),
         ("moe::grouped::forward", of_products::grouped_forward::<T>),
         ("moe::grouped::backward_input", of_products::grouped_backward_input::<T>),
+        ("moe::grouped::backward_bias", of_products::grouped_backward_bias::<T>),
         ("moe::grouped::backward_weight", of_products::grouped_backward_weight::<T>),
         ("moe::router::forward", of_products::router_forward::<T>),
         ("moe::router::backward", of_products::router_backward::<T>),

@@ -71,19 +71,32 @@ const GROUPS: grouped::Shape<'_> = grouped::Shape { counts: &[2, 0, 1], n: 4, k:
 
 pub(super) fn grouped_forward<T: Float>(c: &Call<'_>) -> Done {
     let (x, w) = (c.input::<T>("x", R * C), c.input::<T>("w", 3 * 4 * C));
+    let (bias, residual) = (c.input::<T>("bias", 3 * 4), c.input::<T>("residual", R * 4));
     let (mut pre, mut y) = (c.output::<T>("pre", R * 4), c.output::<T>("y", R * 4));
-    let (stream, of_pre) = (&c.on.stream, Some(pre.as_view_mut()));
-    let (x, w, out) = (x.as_view(), w.as_view(), y.as_view_mut());
-    let done = grouped::forward(stream, GROUPS, x, w, Activation::Relu, of_pre, out);
+    let (bias, residual) = (Some(bias.as_view()), Some(residual.as_view()));
+    let (scale, activation, of_pre) = (1.0, Activation::Relu, Some(pre.as_view_mut()));
+    let epilogue = Epilogue { scale, bias, activation, pre: of_pre, residual };
+    let done = grouped::forward_with(&c.on.stream, GROUPS, x.as_view(), w.as_view(), epilogue, y.as_view_mut());
     c.untouched(&[&pre, &y]);
     done
 }
 
 pub(super) fn grouped_backward_input<T: Float>(c: &Call<'_>) -> Done {
-    let (dy, w, mut dx) = (c.input::<T>("dy", R * 4), c.input::<T>("w", 3 * 4 * C), c.output::<T>("dx", R * C));
-    let (stream, dy, w) = (&c.on.stream, dy.as_view(), w.as_view());
-    let done = grouped::backward_input(stream, GROUPS, dy, w, Write::Set, dx.as_view_mut());
+    let (dy, w, pre) = (c.input::<T>("dy", R * 4), c.input::<T>("w", 3 * 4 * C), c.input::<T>("pre", R * C));
+    let (mut db, mut dx) = (c.output::<f32>("db", 3 * C), c.output::<T>("dx", R * C));
+    let (pre, of_db) = (Some(pre.as_view()), Some(db.as_view_mut()));
+    let through = Through { scale: 1.0, activation: Activation::Relu, pre, db: of_db };
+    let (stream, dy, w, out) = (&c.on.stream, dy.as_view(), w.as_view(), dx.as_view_mut());
+    let done = grouped::backward_input_through(stream, GROUPS, dy, w, through, Write::Set, out);
+    c.untouched(&[&db]);
     c.untouched(&[&dx]);
+    done
+}
+
+pub(super) fn grouped_backward_bias<T: Float>(c: &Call<'_>) -> Done {
+    let (dy, mut db) = (c.input::<T>("dy", R * 4), c.output::<f32>("db", 3 * 4));
+    let done = grouped::backward_bias(&c.on.stream, GROUPS, dy.as_view(), db.as_view_mut());
+    c.untouched(&[&db]);
     done
 }
 

@@ -15,6 +15,15 @@ pub(super) fn softmax_forward<T: Float>(c: &Call<'_>) -> Done {
     done
 }
 
+pub(super) fn softmax_masked<T: Float>(c: &Call<'_>) -> Done {
+    let (hidden, x, mut y) = (c.input::<u8>("hidden", R * C), c.input::<T>("x", R * C), c.output::<T>("y", R * C));
+    let (shape, mask) = (softmax::Shape { rows: R, columns: C }, softmax::MaskShape { heads: 1, queries: R });
+    let (hidden, x, out) = (hidden.as_view(), x.as_view(), y.as_view_mut());
+    let done = softmax::forward_masked(&c.on.stream, shape, softmax::Options::default(), mask, hidden, x, out);
+    c.untouched(&[&y]);
+    done
+}
+
 pub(super) fn softmax_backward<T: Float>(c: &Call<'_>) -> Done {
     let (dy, y, mut dx) = (c.input::<T>("dy", R * C), c.input::<T>("y", R * C), c.output::<T>("dx", R * C));
     let (shape, options) = (softmax::Shape { rows: R, columns: C }, softmax::Options::default());

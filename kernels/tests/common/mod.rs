@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod attention;
+pub(crate) mod attention_bounds;
 pub(crate) mod attention_trial;
 pub(crate) mod calls;
 pub(crate) mod counters;
