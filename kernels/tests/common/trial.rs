@@ -218,8 +218,9 @@ impl Verdict {
             text += &format!("{kernel}\ttried\t{tried}\n");
         }
         for Mutant { kernel, was, now, .. } in &self.survivors {
-            let now = now.trim();
-            text += &format!("{kernel}\tsurvives\t{was}\t{}\n", if now.is_empty() { "nothing" } else { now });
+            // A tab parts the columns.
+            let [was, now] = [was, now].map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+            text += &format!("{kernel}\tsurvives\t{was}\t{}\n", if now.is_empty() { "nothing" } else { &now });
         }
         let file = std::path::Path::new(&folder).join(format!("{}.tsv", std::process::id()));
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
